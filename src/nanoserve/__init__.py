@@ -1,0 +1,25 @@
+"""nanoserve: an LLM inference server you can read, and a planner you can trust.
+
+Public names are imported on first use (PEP 562), so `import nanoserve` loads nothing heavy.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nanoserve.launch.llm import LLM
+    from nanoserve.sched.sampling_params import SamplingParams
+
+__version__ = "0.1.0"
+__all__ = ["LLM", "SamplingParams", "__version__"]
+
+_HOME = {"LLM": "nanoserve.launch.llm", "SamplingParams": "nanoserve.sched.sampling_params"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from the module that owns it."""
+    if name not in _HOME:
+        message = f"module 'nanoserve' has no attribute {name!r}"
+        raise AttributeError(message)
+    from importlib import import_module
+
+    return getattr(import_module(_HOME[name]), name)

@@ -1,0 +1,1 @@
+"""The step loop and its bridge to asyncio. No torch, no HTTP."""

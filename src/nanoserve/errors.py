@@ -1,0 +1,225 @@
+"""Every exception nanoserve raises on purpose.
+
+```
+NanoserveError
+├── OptionError                  a flag or field is impossible              exit 2
+├── ModelError
+│   ├── UnsupportedModelError    names the architecture and the known ones  exit 3
+│   ├── CorruptFileError         path, offset, expected, found              exit 3
+│   ├── ModelNotFoundError       a name that leads to no model              exit 3
+│   └── WeightMismatchError      missing, left-over and misshapen tensors   exit 3
+├── PlanError
+│   └── DoesNotFitError          need and have in bytes, and what would fit exit 4
+├── BootError                    the stage that failed                      exit 5
+├── RequestError                 the client's mistake                       HTTP 4xx
+│   ├── InvalidRequestError      field, value, allowed range                400
+│   ├── PromptTooLongError       the limit, prompt and requested tokens     400
+│   ├── UnknownModelError        the name, and what is served               404
+│   └── QueueFullError           carries retry_after_s                      429
+└── EngineError                  our mistake                                HTTP 5xx
+    ├── EngineStoppedError       the loop is gone or going                  503
+    └── InvariantError           a broken identity, both sides printed      500
+```
+
+An error carries data and makes its message from the data: what, why, what to do.
+Callers test attributes, not text.
+"""
+
+from typing import ClassVar
+
+from nanoserve.units import format_bytes
+
+_MAX_NAMES = 10  # names listed in a message before "and N more"
+
+
+class NanoserveError(Exception):
+    """Root of everything nanoserve raises on purpose."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class OptionError(NanoserveError):
+    """A flag or field has a value that cannot work."""
+
+    exit_code = 2
+
+
+class ModelError(NanoserveError):
+    """The model cannot be served as it lies."""
+
+    exit_code = 3
+
+
+class UnsupportedModelError(ModelError):
+    """The architecture, or one key of its config, is not supported."""
+
+    def __init__(self, what: str, known: tuple[str, ...] = ()) -> None:
+        self.what = what
+        self.known = known
+        supported = f" Supported: {', '.join(known)}." if known else ""
+        super().__init__(f"{what}{supported}")
+
+
+class CorruptFileError(ModelError):
+    """A file contradicts its own format."""
+
+    def __init__(self, path: str, problem: str, offset: int | None = None) -> None:
+        self.path = path
+        self.problem = problem
+        self.offset = offset
+        where = f" at byte {offset:,}" if offset is not None else ""
+        super().__init__(f"{path} is damaged{where}: {problem} Download or convert it again.")
+
+
+class ModelNotFoundError(ModelError):
+    """A model name, path or hub id leads to nothing that can be loaded."""
+
+
+class WeightMismatchError(ModelError):
+    """The checkpoint's tensors are not the ones the model wants."""
+
+    def __init__(
+        self,
+        path: str,
+        missing: tuple[str, ...] = (),
+        unexpected: tuple[str, ...] = (),
+        misshapen: tuple[str, ...] = (),
+    ) -> None:
+        self.path = path
+        self.missing = missing
+        self.unexpected = unexpected
+        self.misshapen = misshapen
+        parts = [
+            f"{len(names)} {label} ({_listed(names)})"
+            for label, names in (
+                ("missing", missing),
+                ("left over", unexpected),
+                ("of the wrong shape", misshapen),
+            )
+            if names
+        ]
+        super().__init__(
+            f"The tensors in {path} do not match the model its config describes: "
+            f"{'; '.join(parts)}. Check that config and weights belong together."
+        )
+
+
+class PlanError(NanoserveError):
+    """The plan cannot be made."""
+
+    exit_code = 4
+
+
+class DoesNotFitError(PlanError):
+    """Something needs more bytes than there are."""
+
+    def __init__(
+        self, what: str, need_bytes: int, have_bytes: int, advice: tuple[str, ...] = ()
+    ) -> None:
+        self.what = what
+        self.need_bytes = need_bytes
+        self.have_bytes = have_bytes
+        self.advice = advice
+        would_do = f" Any one of these would do: {'; '.join(advice)}." if advice else ""
+        super().__init__(
+            f"{what} It needs {format_bytes(need_bytes)}; "
+            f"{format_bytes(have_bytes)} is available.{would_do}"
+        )
+
+
+class BootError(NanoserveError):
+    """A boot stage failed."""
+
+    exit_code = 5
+
+    def __init__(self, stage: str, problem: str) -> None:
+        self.stage = stage
+        self.problem = problem
+        super().__init__(f"Boot stopped at '{stage}': {problem}")
+
+
+class RequestError(NanoserveError):
+    """The client asked for something that cannot be answered."""
+
+    status_code: ClassVar[int] = 400
+    code: ClassVar[str | None] = None
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        self.param = param
+        super().__init__(message)
+
+
+class InvalidRequestError(RequestError):
+    """A field has a value outside what is allowed."""
+
+
+class PromptTooLongError(RequestError):
+    """Prompt and requested tokens together pass the limit."""
+
+    code = "context_length_exceeded"
+
+    def __init__(
+        self, limit_tokens: int, prompt_tokens: int, requested_tokens: int, param: str | None = None
+    ) -> None:
+        self.limit_tokens = limit_tokens
+        self.prompt_tokens = prompt_tokens
+        self.requested_tokens = requested_tokens
+        super().__init__(
+            f"This server's maximum context length is {limit_tokens} tokens. "
+            f"The request has {prompt_tokens} prompt tokens and asks for {requested_tokens} more "
+            f"({prompt_tokens + requested_tokens} in all). "
+            "Shorten the prompt or lower max_tokens.",
+            param,
+        )
+
+
+class UnknownModelError(RequestError):
+    """The request names a model that is not served here."""
+
+    status_code = 404
+    code = "model_not_found"
+
+    def __init__(self, model: str, served: tuple[str, ...]) -> None:
+        self.model = model
+        self.served = served
+        super().__init__(
+            f"The model {model!r} is not served here. Served: {', '.join(served)}.", "model"
+        )
+
+
+class QueueFullError(RequestError):
+    """Too many requests are in flight."""
+
+    status_code = 429
+    code = "queue_full"
+
+    def __init__(self, in_flight: int, limit: int, retry_after_s: int = 1) -> None:
+        self.in_flight = in_flight
+        self.limit = limit
+        self.retry_after_s = retry_after_s
+        super().__init__(
+            f"{in_flight} requests are in flight and the limit is {limit}. "
+            f"Try again in {retry_after_s} s."
+        )
+
+
+class EngineError(NanoserveError):
+    """The engine failed the client."""
+
+    status_code: ClassVar[int] = 500
+
+
+class EngineStoppedError(EngineError):
+    """The engine loop has stopped, or the server is shutting down."""
+
+    status_code = 503
+
+
+class InvariantError(EngineError):
+    """A broken identity inside nanoserve: a bug, with both sides printed."""
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    shown = ", ".join(names[:_MAX_NAMES])
+    more = len(names) - _MAX_NAMES
+    return f"{shown} and {more} more" if more > 0 else shown

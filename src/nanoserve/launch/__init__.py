@@ -1,0 +1,1 @@
+"""Wires everything, once: boot and the offline LLM."""

@@ -1,0 +1,1 @@
+"""The transformer: layers, rotary embedding and the decoder."""

@@ -1,0 +1,106 @@
+"""Options of the engine and the server: frozen, checked once, no I/O.
+
+Defaults are stated here and nowhere else; `--help` and docs/options.md are made from them.
+None stands for "auto": the launcher resolves it and prints what it chose and why.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from nanoserve.errors import OptionError
+
+Device = Literal["auto", "cpu", "cuda"]
+DType = Literal["auto", "float32", "bfloat16", "float16"]
+
+DEFAULT_MODEL = "smollm2"
+DEFAULT_TOKEN_BUDGET = {"cpu": 512, "cuda": 2048}  # tokens in one step, by device
+
+
+def _option(default: Any, text: str) -> Any:
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What the engine is built from; `help` of each field is its meaning."""
+
+    model: str = _option(
+        DEFAULT_MODEL, "preset name, local folder, .gguf file, or Hugging Face hub id"
+    )
+    device: Device = _option("auto", "where to run: cpu, cuda, or auto (cuda if there is one)")
+    dtype: DType = _option(
+        "auto", "compute dtype: float32, bfloat16, float16; auto is bfloat16 where it is native"
+    )
+    max_num_seqs: int = _option(8, "most requests that run at once")
+    max_model_len: int | None = _option(
+        None, "longest prompt + output in tokens (default: 2048, or the model's if less)"
+    )
+    max_num_batched_tokens: int | None = _option(
+        None, "token budget of one step (default: 512 on CPU, 2048 on CUDA)"
+    )
+    block_size: int = _option(16, "tokens per KV block; a power of two")
+    num_blocks: int | None = _option(None, "KV blocks to allocate, instead of the planned number")
+    kv_cache_bytes: int | None = _option(
+        None, "bytes for the KV pool, instead of the planned number"
+    )
+    gpu_memory_utilization: float = _option(0.9, "share of the GPU's memory to plan with")
+    enable_prefix_caching: bool = _option(True, "reuse the KV of prompt prefixes seen before")
+    threads: int | None = _option(None, "CPU threads of the forward pass (default: all cores)")
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values.
+
+        Raises:
+            OptionError: Names the flag, its value and what is allowed.
+        """
+        _at_least("max_num_seqs", self.max_num_seqs, 1)
+        for name in ("max_model_len", "max_num_batched_tokens", "num_blocks", "threads"):
+            _at_least(name, getattr(self, name), 1)
+        _at_least("kv_cache_bytes", self.kv_cache_bytes, 1)
+        if self.block_size < 1 or self.block_size & (self.block_size - 1):
+            _refuse("block_size", self.block_size, "a power of two, at least 1")
+        if self.num_blocks is not None and self.kv_cache_bytes is not None:
+            message = "--num-blocks and --kv-cache-bytes both size the KV pool; give one of them."
+            raise OptionError(message)
+        if not 0.0 < self.gpu_memory_utilization <= 1.0:
+            _refuse("gpu_memory_utilization", self.gpu_memory_utilization, "above 0 and at most 1")
+        if self.max_num_batched_tokens is not None:
+            _at_least("max_num_batched_tokens", self.max_num_batched_tokens, self.max_num_seqs)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """What the HTTP front is built from."""
+
+    host: str = _option("127.0.0.1", "address to bind")
+    port: int = _option(8000, "port to bind; 0 lets the system choose")
+    served_model_name: str | None = _option(
+        None, "name clients use (default: the model's own name)"
+    )
+    max_queue: int = _option(256, "most requests waiting for a place before 429")
+    drain_seconds: float = _option(10.0, "how long running answers may go on after SIGTERM")
+    log_level: str = _option("info", "debug, info, warning or error")
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values.
+
+        Raises:
+            OptionError: Names the flag, its value and what is allowed.
+        """
+        if not 0 <= self.port <= 65535:
+            _refuse("port", self.port, "between 0 and 65535")
+        _at_least("max_queue", self.max_queue, 0)
+        if not 0.0 <= self.drain_seconds <= 3600.0:
+            _refuse("drain_seconds", self.drain_seconds, "between 0 and 3600")
+        if self.log_level not in ("debug", "info", "warning", "error"):
+            _refuse("log_level", self.log_level, "debug, info, warning or error")
+
+
+def _at_least(name: str, value: int | None, low: int) -> None:
+    if value is not None and value < low:
+        _refuse(name, value, f"at least {low}")
+
+
+def _refuse(name: str, value: object, allowed: str) -> None:
+    message = f"--{name.replace('_', '-')} is {value}; it must be {allowed}."
+    raise OptionError(message)

@@ -1,0 +1,1 @@
+"""What fits: pure arithmetic, the one place that multiplies layers by bytes."""

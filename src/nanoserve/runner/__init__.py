@@ -1,0 +1,1 @@
+"""Torch execution of one step: pool, buffers, sampler."""

@@ -1,0 +1,1 @@
+"""Who runs next: requests, blocks and steps as ints. It never sees a tensor."""

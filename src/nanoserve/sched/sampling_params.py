@@ -1,0 +1,98 @@
+"""How one request wants its tokens drawn, and when it wants them to end.
+
+Owns the ranges. Knows nothing of the vocabulary (see `admission`) or of tensors
+(see `runner.sampler`).
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+from nanoserve.errors import InvalidRequestError
+
+MAX_STOP_STRINGS = 4  # as in OpenAI's API
+MAX_N = 128  # choices of one request
+MAX_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """Sampling and stopping of one request.
+
+    Attributes:
+        max_tokens: Most tokens to generate; None means what is left of the context.
+        temperature: 0 is exact argmax; otherwise logits are divided by it. In 0..2.
+        top_p: Keep the smallest set of tokens whose probability reaches this. In (0, 1].
+        top_k: Keep this many most likely tokens; 0 keeps all.
+        min_p: Keep tokens at least this fraction as likely as the likeliest. In 0..1.
+        seed: Same seed, same tokens; None draws fresh entropy for each request.
+        n: How many independent answers; answer i uses seed + i.
+        stop: Up to four strings that end the answer; not part of the text.
+        stop_token_ids: Token ids that end the answer, besides the model's own.
+        ignore_eos: Go on past the model's own stop ids.
+        prompt_logprobs: Score the prompt: the log-probability of each of its tokens.
+    """
+
+    max_tokens: int | None = 16
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int | None = None
+    n: int = 1
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    prompt_logprobs: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what no server could honour.
+
+        Raises:
+            InvalidRequestError: Names the field, its value and the range.
+        """
+        if self.max_tokens is not None and self.max_tokens < 1:
+            _refuse("max_tokens", self.max_tokens, "at least 1")
+        _check_range("temperature", self.temperature, 0.0, 2.0)
+        _check_range("top_p", self.top_p, 0.0, 1.0)
+        if self.top_p <= 0.0:
+            _refuse("top_p", self.top_p, "above 0 and at most 1")
+        _check_range("min_p", self.min_p, 0.0, 1.0)
+        if self.top_k < 0:
+            _refuse("top_k", self.top_k, "at least 0 (0 keeps all tokens)")
+        if self.seed is not None and not -MAX_SEED - 1 <= self.seed <= MAX_SEED:
+            _refuse("seed", self.seed, "a signed 64-bit integer")
+        if not 1 <= self.n <= MAX_N:
+            _refuse("n", self.n, f"between 1 and {MAX_N}")
+        self._check_stops()
+
+    def _check_stops(self) -> None:
+        if len(self.stop) > MAX_STOP_STRINGS:
+            _refuse("stop", f"{len(self.stop)} strings", f"at most {MAX_STOP_STRINGS}")
+        if any(not text for text in self.stop):
+            _refuse("stop", "''", "strings that are not empty")
+        if any(token_id < 0 for token_id in self.stop_token_ids):
+            _refuse("stop_token_ids", list(self.stop_token_ids), "token ids, 0 or more")
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether every token is the argmax."""
+        return self.temperature == 0.0
+
+    def for_choice(self, index: int) -> "SamplingParams":
+        """Return the parameters of answer `index` of `n`: one answer, seed + index."""
+        seed = None if self.seed is None else _wrap_int64(self.seed + index)
+        return replace(self, n=1, seed=seed)
+
+
+def _wrap_int64(value: int) -> int:
+    return (value + 2**63) % 2**64 - 2**63
+
+
+def _check_range(field: str, value: float, low: float, high: float) -> None:
+    if not (math.isfinite(value) and low <= value <= high):
+        _refuse(field, value, f"between {low:g} and {high:g}")
+
+
+def _refuse(field: str, value: object, allowed: str) -> None:
+    message = f"{field} is {value}; it must be {allowed}."
+    raise InvalidRequestError(message, field)

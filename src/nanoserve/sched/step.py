@@ -1,0 +1,123 @@
+"""The contract in the middle: `StepPlan` goes down to a runner, `StepResult` comes up.
+
+Both are frozen and made of ints, floats and strings, so a recorded list of them is a
+replayable trace and every tensor-parallel rank can be handed the same one.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from nanoserve.sched.sampling_params import SamplingParams
+
+
+class FinishReason(StrEnum):
+    """Why a request ended. Every admitted request ends with exactly one of these."""
+
+    STOP = "stop"  # a stop id, or a stop string found by the engine
+    LENGTH = "length"  # max_tokens, or the end of the context
+    ABORT = "abort"  # the client went away, or the server shuts down
+    ERROR = "error"  # an exception while serving it
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledRequest:
+    """What one request computes in one step.
+
+    ```
+    tokens of the request   [0 ........ num_computed_tokens) [ ...... num_scheduled) [ rest )
+    owner                    KV is in the pool               token_ids, this step    later
+    ```
+
+    Attributes:
+        request_id: Whose tokens these are.
+        token_ids: The tokens to compute; one for a decode, several for a prefill chunk.
+        num_computed_tokens: Tokens whose KV is in the pool already; the first of
+            `token_ids` has this position.
+        block_table: Blocks of the request in order; covers every token up to and with
+            this step's.
+        sampling: How to draw the next token.
+        seed: Resolved seed of this request; never None.
+        samples: Whether the last of `token_ids` yields a new token. False for a chunk
+            that does not reach the end of the prompt.
+        scored_token_ids: For a request that scores its prompt, the token that follows
+            each of `token_ids` (a prompt's last token is followed by none, so this may
+            be one shorter); empty otherwise.
+    """
+
+    request_id: str
+    token_ids: tuple[int, ...]
+    num_computed_tokens: int
+    block_table: tuple[int, ...]
+    sampling: SamplingParams
+    seed: int
+    samples: bool
+    scored_token_ids: tuple[int, ...] = ()
+
+    @property
+    def num_scheduled_tokens(self) -> int:
+        """Tokens of this request in this step."""
+        return len(self.token_ids)
+
+    @property
+    def context_len(self) -> int:
+        """Tokens whose KV is in the pool once the step is done; position of the new token."""
+        return self.num_computed_tokens + len(self.token_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """One forward pass.
+
+    Attributes:
+        step_id: Counts from 0.
+        scheduled: Decodes first, then prefill chunks; never the same request twice.
+        preempted: Ids of requests sent back to the queue to make room for this step.
+    """
+
+    step_id: int
+    scheduled: tuple[ScheduledRequest, ...]
+    preempted: tuple[str, ...] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens computed in this step; at most the token budget."""
+        return sum(len(request.token_ids) for request in self.scheduled)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to compute."""
+        return not self.scheduled
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a runner found.
+
+    Attributes:
+        step_id: The plan this answers.
+        sampled_token_ids: New token of each scheduled request in the plan's order;
+            None where the plan said it does not sample.
+        prompt_logprobs: For each scheduled request with `scored_token_ids`, the natural
+            log-probability of each of them, by request id.
+    """
+
+    step_id: int
+    sampled_token_ids: tuple[int | None, ...]
+    prompt_logprobs: dict[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEvent:
+    """What happened to one request in one step.
+
+    Attributes:
+        request_id: Whose event this is.
+        token_id: The new token, stop ids included; None for an end without one.
+        finish_reason: Set exactly once in a request's life, on its last event.
+        stop_token_id: The stop id that ended it, if one did.
+    """
+
+    request_id: str
+    token_id: int | None
+    finish_reason: FinishReason | None = None
+    stop_token_id: int | None = None

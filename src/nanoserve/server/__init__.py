@@ -1,0 +1,1 @@
+"""The HTTP front: OpenAI's wire format in, engine requests out."""

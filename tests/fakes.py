@@ -1,0 +1,74 @@
+"""Stand-ins for the parts that need weights: a runner and a tokenizer without torch."""
+
+from collections.abc import Sequence
+
+from nanoserve.sched.step import StepPlan, StepResult
+
+
+class FakeRunner:
+    """A runner whose next token depends on the last token and its position alone."""
+
+    def __init__(self, vocab_size: int = 256) -> None:
+        self.vocab_size = vocab_size
+        self.steps: list[StepPlan] = []
+
+    def execute(self, step: StepPlan) -> StepResult:
+        self.steps.append(step)
+        sampled = tuple(
+            self.next_token(request.token_ids[-1], request.context_len) if request.samples else None
+            for request in step.scheduled
+        )
+        scores = {
+            request.request_id: tuple(-1.0 for _ in request.scored_token_ids)
+            for request in step.scheduled
+            if request.scored_token_ids
+        }
+        return StepResult(step.step_id, sampled, scores)
+
+    def next_token(self, last_token_id: int, position: int) -> int:
+        return (last_token_id * 31 + position * 7 + 1) % self.vocab_size
+
+    def continuation(self, prompt_token_ids: Sequence[int], num_tokens: int) -> list[int]:
+        """Return what an undisturbed request would generate."""
+        tokens = list(prompt_token_ids)
+        for _ in range(num_tokens):
+            tokens.append(self.next_token(tokens[-1], len(tokens)))
+        return tokens[len(prompt_token_ids) :]
+
+
+class ByteTokenizer:
+    """One token per UTF-8 byte: ids 0..255."""
+
+    vocab_size = 256
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        return list(text.encode("utf-8"))
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        return bytes(token_ids).decode("utf-8", errors="replace")
+
+    def decode_stream(self) -> "ByteDecodeStream":
+        return ByteDecodeStream()
+
+
+class ByteDecodeStream:
+    """Holds bytes until they form characters."""
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def push(self, token_id: int) -> str:
+        self._held += bytes([token_id])
+        try:
+            text = self._held.decode("utf-8")
+        except UnicodeDecodeError as error:
+            if error.reason == "unexpected end of data":
+                return ""
+            text = self._held.decode("utf-8", errors="replace")
+        self._held = b""
+        return text
+
+    def flush(self) -> str:
+        text = self._held.decode("utf-8", errors="replace")
+        self._held = b""
+        return text
