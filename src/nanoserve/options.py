@@ -41,7 +41,7 @@ class EngineOptions:
     block_size: int = _option(16, "tokens per KV block; a power of two")
     num_blocks: int | None = _option(None, "KV blocks to allocate, instead of the planned number")
     kv_cache_bytes: int | None = _option(
-        None, "bytes for the KV pool, instead of the planned number"
+        None, "bytes for the KV pool, e.g. 512MiB, instead of the planned number"
     )
     gpu_memory_utilization: float = _option(0.9, "share of the GPU's memory to plan with")
     enable_prefix_caching: bool = _option(True, "reuse the KV of prompt prefixes seen before")

@@ -1,0 +1,153 @@
+"""Load a running server with random prompts over HTTP and report its rates.
+
+Prompts are random token ids, so no prefix is shared and no tokenizer is needed; answers
+run to their full length. Knows only the OpenAI API, so any such server can be measured.
+"""
+
+import asyncio
+import json
+import random
+import statistics
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from nanoserve.errors import NanoserveError
+
+_TOKEN_IDS = range(1000, 30000)  # ordinary tokens in every vocabulary we serve
+_TIMEOUT = httpx.Timeout(30.0, read=600.0)
+
+
+class BenchError(NanoserveError):
+    """The server cannot be reached or refused the workload."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What is sent.
+
+    Attributes:
+        concurrency: Requests in flight at once.
+        num_requests: Requests in all.
+        prompt_tokens: Tokens of each prompt.
+        output_tokens: Tokens of each answer.
+    """
+
+    concurrency: int
+    num_requests: int
+    prompt_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTimes:
+    """When one request's tokens came, in seconds since it was sent."""
+
+    num_tokens: int
+    event_times_s: tuple[float, ...]
+
+    @property
+    def ttft_s(self) -> float:
+        """Time to first token."""
+        return self.event_times_s[0]
+
+    @property
+    def gaps_s(self) -> list[float]:
+        """Gaps between events."""
+        times = self.event_times_s
+        return [later - sooner for sooner, later in zip(times, times[1:], strict=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class ServeReport:
+    """What was measured."""
+
+    workload: Workload
+    seconds: float
+    requests: tuple[RequestTimes, ...]
+
+    @property
+    def output_tokens_per_s(self) -> float:
+        """Generated tokens over the whole time, prefill included."""
+        return sum(request.num_tokens for request in self.requests) / self.seconds
+
+    def describe(self) -> str:
+        """Return the report as lines for people."""
+        workload = self.workload
+        gaps = sorted(gap for request in self.requests for gap in request.gaps_s) or [0.0]
+        ttfts = [request.ttft_s for request in self.requests]
+        return "\n".join(
+            [
+                f"{workload.num_requests} requests, {workload.concurrency} at once, "
+                f"{workload.prompt_tokens} prompt + {workload.output_tokens} output tokens each",
+                f"output      {self.output_tokens_per_s:8.1f} tokens/s in {self.seconds:.1f} s",
+                f"TTFT        {1e3 * statistics.median(ttfts):8.1f} ms median, "
+                f"{1e3 * max(ttfts):.1f} ms worst",
+                f"ITL         {1e3 * statistics.median(gaps):8.1f} ms median, "
+                f"{1e3 * gaps[int(0.99 * (len(gaps) - 1))]:.1f} ms p99",
+            ]
+        )
+
+
+def run_workload(url: str, workload: Workload) -> ServeReport:
+    """Send the workload and wait for every answer.
+
+    Raises:
+        BenchError: The server cannot be reached or refused a request.
+    """
+    try:
+        return asyncio.run(_run(url, workload))
+    except httpx.HTTPError as error:
+        message = f"No server answers at {url} ({error}). Start one with `nanoserve serve`."
+        raise BenchError(message) from error
+
+
+async def _run(url: str, workload: Workload) -> ServeReport:
+    slots = asyncio.Semaphore(workload.concurrency)
+    async with httpx.AsyncClient(base_url=url, timeout=_TIMEOUT) as client:
+        model = (await client.get("/v1/models")).json()["data"][0]["id"]
+        started = time.perf_counter()
+        times = await asyncio.gather(
+            *(_one(client, slots, model, workload, seed) for seed in range(workload.num_requests))
+        )
+    return ServeReport(workload, time.perf_counter() - started, tuple(times))
+
+
+async def _one(
+    client: httpx.AsyncClient, slots: asyncio.Semaphore, model: str, workload: Workload, seed: int
+) -> RequestTimes:
+    body = {
+        "model": model,
+        "prompt": random.Random(seed).choices(_TOKEN_IDS, k=workload.prompt_tokens),
+        "max_tokens": workload.output_tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    event_times, num_tokens = [], 0
+    async with slots:
+        sent = time.perf_counter()
+        async with client.stream("POST", "/v1/completions", json=body) as response:
+            if response.status_code != httpx.codes.OK:
+                message = f"The server refused a request: {(await response.aread()).decode()}"
+                raise BenchError(message)
+            async for event in _events(response):
+                if event.get("usage"):
+                    num_tokens = event["usage"]["completion_tokens"]
+                if event["choices"]:
+                    event_times.append(time.perf_counter() - sent)
+    return RequestTimes(num_tokens, tuple(event_times))
+
+
+async def _events(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
+    async for line in response.aiter_lines():
+        payload = line.removeprefix("data: ")
+        if line.startswith("data: ") and payload != "[DONE]":
+            event = json.loads(payload)
+            if "error" in event:
+                raise BenchError(event["error"]["message"])
+            yield event

@@ -1,0 +1,121 @@
+"""`nanoserve chat`: a conversation with a running server in the terminal, streamed."""
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import httpx
+
+from nanoserve.errors import NanoserveError
+
+_TIMEOUT = httpx.Timeout(10.0, read=None)  # an answer may take as long as it takes
+
+
+class ChatError(NanoserveError):
+    """The server cannot be reached, or refused the conversation."""
+
+
+@dataclass(slots=True)
+class ChatSession:
+    """A conversation and where it is held.
+
+    Attributes:
+        url: Base address of the server.
+        system: System message; '' for none.
+        temperature: Sampling temperature.
+        max_tokens: Most tokens of one answer.
+        messages: The conversation so far.
+    """
+
+    url: str
+    system: str = ""
+    temperature: float = 0.7
+    max_tokens: int = 512
+    messages: list[dict[str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Begin with the system message."""
+        if self.system and not self.messages:
+            self.messages.append({"role": "system", "content": self.system})
+
+    def ask(self, client: httpx.Client, question: str) -> Iterator[str]:
+        """Send `question`; yield the answer as it comes; keep both in the conversation.
+
+        Raises:
+            ChatError: The server cannot be reached, refused, or broke off.
+        """
+        messages = [*self.messages, {"role": "user", "content": question}]
+        body = {
+            "model": self._model(client),
+            "messages": messages,
+            "stream": True,
+            "temperature": self.temperature,
+            "max_tokens": self.max_tokens,
+        }
+        answer = ""
+        try:
+            with client.stream("POST", f"{self.url}/v1/chat/completions", json=body) as response:
+                if response.status_code != httpx.codes.OK:
+                    response.read()
+                    raise ChatError(_message_of(response.text))
+                for text in _texts(response.iter_lines()):
+                    answer += text
+                    yield text
+        except httpx.HTTPError as error:
+            raise ChatError(_unreachable(self.url, error)) from error
+        self.messages = [*messages, {"role": "assistant", "content": answer}]
+
+    def _model(self, client: httpx.Client) -> str:
+        try:
+            response = client.get(f"{self.url}/v1/models")
+            return str(response.json()["data"][0]["id"])
+        except (httpx.HTTPError, ValueError, KeyError, IndexError, TypeError) as error:
+            raise ChatError(_unreachable(self.url, error)) from error
+
+
+def run_chat(session: ChatSession) -> int:
+    """Hold a conversation on stdin and stdout until an empty line or the end of input."""
+    is_terminal = sys.stdin.isatty()
+    with httpx.Client(timeout=_TIMEOUT) as client:
+        while question := _read_question(is_terminal):
+            try:
+                for text in session.ask(client, question):
+                    print(text, end="", flush=True)
+            except KeyboardInterrupt:
+                print(" [stopped]", end="")
+            print()
+    return 0
+
+
+def _read_question(is_terminal: bool) -> str:
+    try:
+        return input("> " if is_terminal else "").strip()
+    except (EOFError, KeyboardInterrupt):
+        return ""
+
+
+def _texts(lines: Iterator[str]) -> Iterator[str]:
+    """Yield the content of each server-sent event; an error frame raises."""
+    for line in lines:
+        payload = line.removeprefix("data: ")
+        if not line.startswith("data: ") or payload == "[DONE]":
+            continue
+        event = json.loads(payload)
+        if "error" in event:
+            raise ChatError(event["error"]["message"])
+        for choice in event["choices"]:
+            yield choice["delta"].get("content") or ""
+
+
+def _message_of(body: str) -> str:
+    try:
+        return str(json.loads(body)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"The server answered: {body[:200]}"
+
+
+def _unreachable(url: str, error: Exception) -> str:
+    return (
+        f"No nanoserve answers at {url} ({error}). Start one with `nanoserve serve`, or give --url."
+    )

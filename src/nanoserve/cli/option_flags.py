@@ -1,0 +1,76 @@
+"""Command line flags from option dataclasses: one spelling, one default, one help text."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, Field, fields
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+import typer
+
+from nanoserve.units import parse_bytes
+
+T = TypeVar("T")
+
+
+def flag_name(field_name: str) -> str:
+    """Return the flag of a field: `max_model_len` is `--max-model-len`."""
+    return f"--{field_name.replace('_', '-')}"
+
+
+def option_fields(option_class: type, skip: tuple[str, ...] = ()) -> Iterator[Field[Any]]:
+    """Yield the fields of an option dataclass that become flags."""
+    return (field for field in fields(option_class) if field.name not in skip)
+
+
+def accepts_options(
+    *option_classes: type, skip: tuple[str, ...] = ()
+) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Give a command one flag per field of `option_classes`, after its own parameters.
+
+    The decorated command takes them as `**values`; `pick_options` builds the dataclasses.
+    """
+
+    def decorate(command: Callable[..., T]) -> Callable[..., T]:
+        hints = get_type_hints(command, include_extras=True)
+        own = [
+            parameter.replace(annotation=hints[parameter.name])
+            for parameter in inspect.signature(command).parameters.values()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        added = [
+            _parameter(option_class, field)
+            for option_class in option_classes
+            for field in option_fields(option_class, skip)
+        ]
+        signature = inspect.Signature([*own, *added])
+        command.__signature__ = signature  # type: ignore[attr-defined]
+        command.__annotations__ = {
+            name: parameter.annotation for name, parameter in signature.parameters.items()
+        }
+        return command
+
+    return decorate
+
+
+def pick_options(option_class: type[T], values: dict[str, Any]) -> T:
+    """Build an option dataclass from the flags' values that belong to it.
+
+    Raises:
+        OptionError: A value is impossible.
+    """
+    names = {field.name for field in fields(option_class)}  # type: ignore[arg-type]
+    return option_class(**{name: value for name, value in values.items() if name in names})
+
+
+def _parameter(option_class: type, field: Field[Any]) -> inspect.Parameter:
+    hint = get_type_hints(option_class)[field.name]
+    flag = flag_name(field.name)
+    declaration = f"{flag}/--no-{flag[2:]}" if hint is bool else flag
+    parser = parse_bytes if field.name.endswith("_bytes") else None
+    option = typer.Option(declaration, help=field.metadata["help"], parser=parser)
+    return inspect.Parameter(
+        field.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if field.default is MISSING else field.default,
+        annotation=Annotated[hint, option],
+    )

@@ -1,0 +1,41 @@
+"""What importing a part of nanoserve loads."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "numpy", "transformers", "fastapi", "starlette", "uvicorn", "httpx", "gguf")
+
+
+def loaded_after(statement: str) -> set[str]:
+    """Return which heavy packages a fresh interpreter holds after `statement`."""
+    code = f"{statement}\nimport sys\nprint(*[m for m in {HEAVY!r} if m in sys.modules])"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    return set(result.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import nanoserve",
+        "import nanoserve.plan, nanoserve.sched",
+        "import nanoserve.plan.boot_plan, nanoserve.sched.scheduler",
+        "import nanoserve.spec.checkpoint, nanoserve.options",
+        "from nanoserve import SamplingParams",
+        "import nanoserve.cli.main",
+    ],
+)
+def test_pure_parts_load_nothing_heavy(statement: str) -> None:
+    """Planning, scheduling and the command line's front import no torch and no HTTP."""
+    assert loaded_after(statement) == set()
+
+
+def test_engine_and_server_load_no_torch() -> None:
+    """The request path, HTTP included, imports without torch."""
+    loaded = loaded_after("import nanoserve.engine.async_bridge, nanoserve.server.app")
+
+    assert "torch" not in loaded
+    assert "numpy" not in loaded

@@ -1,0 +1,14 @@
+"""Fixtures of every test; imports no torch."""
+
+import os
+
+from hypothesis import settings
+
+# Two workers on two cores: each gets one thread, set before torch is imported.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+settings.register_profile("ci", derandomize=True, deadline=None)
+settings.register_profile("dev", deadline=None)
+settings.load_profile("ci" if os.environ.get("CI") else "dev")

@@ -1,0 +1,40 @@
+"""Options are checked once, where they are built."""
+
+from typing import Any
+
+import pytest
+
+from nanoserve.errors import OptionError
+from nanoserve.options import EngineOptions, ServerOptions
+
+
+@pytest.mark.parametrize(
+    ("values", "flag"),
+    [
+        ({"max_num_seqs": 0}, "--max-num-seqs"),
+        ({"max_model_len": 0}, "--max-model-len"),
+        ({"block_size": 12}, "--block-size"),
+        ({"block_size": 0}, "--block-size"),
+        ({"num_blocks": 5, "kv_cache_bytes": 5}, "--num-blocks"),
+        ({"kv_cache_bytes": 0}, "--kv-cache-bytes"),
+        ({"gpu_memory_utilization": 0.0}, "--gpu-memory-utilization"),
+        ({"gpu_memory_utilization": float("nan")}, "--gpu-memory-utilization"),
+        ({"max_num_batched_tokens": 4}, "--max-num-batched-tokens"),
+        ({"threads": 0}, "--threads"),
+    ],
+)
+def test_impossible_engine_options_name_the_flag(values: dict[str, Any], flag: str) -> None:
+    """An impossible value is refused with its flag."""
+    with pytest.raises(OptionError, match=flag):
+        EngineOptions(**values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"port": 70000}, {"max_queue": -1}, {"drain_seconds": -1.0}, {"log_level": "loud"}],
+)
+def test_impossible_server_options_name_the_flag(values: dict[str, Any]) -> None:
+    """An impossible value is refused with its flag."""
+    (name,) = values
+    with pytest.raises(OptionError, match=f"--{name.replace('_', '-')}"):
+        ServerOptions(**values)
