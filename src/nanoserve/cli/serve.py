@@ -1,14 +1,29 @@
 """`nanoserve serve`: boot with a line per stage, then the HTTP server."""
 
+import json
+import logging
+import shlex
+import socket
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from nanoserve import __version__
+from nanoserve.engine.async_bridge import AsyncEngine
+from nanoserve.errors import OptionError
 from nanoserve.options import EngineOptions, ServerOptions
 from nanoserve.plan.boot_report import StageReport
+from nanoserve.server.app import build_app
+from nanoserve.server.serve import serve
+from nanoserve.server.serving_context import ServingContext
+
+if TYPE_CHECKING:
+    from nanoserve.launch.boot import BootedEngine
+
+_BACKLOG = 1024  # connections the system holds while the loop is busy
 
 
 class ConsoleListener:
@@ -52,16 +67,63 @@ class ConsoleListener:
 def serve_model(engine_options: EngineOptions, server_options: ServerOptions) -> int:
     """Boot the engine, serve until told to stop, and return the exit code.
 
+    The address is bound first: a port in use costs no boot.
+
     Raises:
         NanoserveError: The boot was refused; `main` prints it.
     """
-    started = time.perf_counter()
+    logging.basicConfig(
+        level=server_options.log_level.upper(), format="%(levelname)s %(name)s: %(message)s"
+    )
     console = Console(file=sys.stdout)
     console.print(f"nanoserve {__version__}", highlight=False)
-    listener = ConsoleListener(console)
+    with _bind(server_options.host, server_options.port) as listening:
+        started = time.perf_counter()
+        booted = _boot(engine_options, ConsoleListener(console))
+        seconds = time.perf_counter() - started
+        engine = AsyncEngine(
+            booted.core,
+            booted.limits,
+            max_in_flight=booted.limits.max_num_seqs + server_options.max_queue,
+        )
+        name = server_options.served_model_name or booted.model_name
+        app = build_app(ServingContext(engine, booted.tokenizer, booted.chat_template, name))
+        engine.start()
+        url = f"http://{server_options.host}:{listening.getsockname()[1]}"
+        console.print(f"ready in {seconds:.1f} s; {name} on {url}", highlight=False)
+        console.print(curl_line(url, name), highlight=False, markup=False, soft_wrap=True)
+        return serve(
+            app,
+            engine,
+            listening,
+            drain_seconds=server_options.drain_seconds,
+            log_level=server_options.log_level,
+        )
+
+
+def curl_line(url: str, model_name: str) -> str:
+    """Return a command that can be pasted into another terminal."""
+    body = {"model": model_name, "prompt": "The capital of France is", "temperature": 0}
+    return f"curl {url}/v1/completions -d {shlex.quote(json.dumps(body))}"
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        message = (
+            f"Cannot listen on {host}:{port}: {error.strerror}. "
+            "Stop what listens there, or choose another with --port (0 takes a free one)."
+        )
+        raise OptionError(message) from error
+
+
+def _boot(options: EngineOptions, listener: ConsoleListener) -> "BootedEngine":
+    """Import torch, the slowest part of a start, as a stage of its own; then boot."""
     listener.stage_started("import")
+    started = time.perf_counter()
     from nanoserve.launch.boot import boot
 
     listener.stage_finished(StageReport("import", time.perf_counter() - started, "torch"))
-    booted = boot(engine_options, listener)
-    return 0 if booted else 1
+    return boot(options, listener)

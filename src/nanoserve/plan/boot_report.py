@@ -10,7 +10,7 @@ class StageReport:
     """One stage of a boot.
 
     Attributes:
-        name: `read`, `plan`, `weights`, `pool` or `engine`.
+        name: `import`, `read`, `plan`, `weights`, `pool`.
         seconds: How long it took.
         detail: What it found or made, for people.
         planned_bytes: Bytes it was planned to hold; None where it holds none.

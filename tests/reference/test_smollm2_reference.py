@@ -1,0 +1,112 @@
+"""SmolLM2-135M-Instruct, real weights: greedy tokens equal transformers', however we batch.
+
+The oracle is transformers on the same dequantised weights in float32. A greedy answer is
+right when each of its tokens is the argmax of the oracle's logits given all before it, so
+one forward pass of the oracle per answer checks the whole answer.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from nanoserve.launch.llm import LLM
+from nanoserve.sched.sampling_params import SamplingParams
+from nanoserve.spec.model_dir import resolve_model
+from tests.reference.prompts import PROMPTS
+
+NUM_TOKENS = 64
+GREEDY = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True)
+Answers = list[list[int]]
+
+pytestmark = pytest.mark.slow
+
+
+def load(**options: Any) -> LLM:
+    return LLM("smollm2", dtype="float32", device="cpu", max_model_len=256, **options)
+
+
+def answers(llm: LLM, prompts: list[str] | None = None) -> Answers:
+    outputs = llm.generate(prompts or PROMPTS, GREEDY, show_progress=False)
+    return [output.outputs[0].token_ids for output in outputs]
+
+
+@pytest.fixture(scope="module")
+def crowd_llm() -> LLM:
+    return load(max_num_seqs=32)
+
+
+@pytest.fixture(scope="module")
+def crowd_answers(crowd_llm: LLM) -> Answers:
+    """Answers with 32 requests in flight, cold cache."""
+    return answers(crowd_llm)
+
+
+@pytest.fixture(scope="module")
+def oracle() -> Iterator[Any]:
+    from transformers import AutoModelForCausalLM
+
+    path = resolve_model("smollm2").path
+    model = AutoModelForCausalLM.from_pretrained(
+        path.parent, gguf_file=path.name, dtype=torch.float32, attn_implementation="eager"
+    )
+    with torch.inference_mode():
+        yield model
+
+
+def test_crowd_equals_transformers(
+    crowd_llm: LLM, crowd_answers: Answers, oracle: Callable[..., Any]
+) -> None:
+    """Every token of 32 answers is the oracle's argmax."""
+    for prompt, answer in zip(PROMPTS, crowd_answers, strict=True):
+        prompt_ids = crowd_llm.tokenizer.encode(prompt)
+        logits = oracle(torch.tensor([prompt_ids + answer])).logits[0]
+        expected = logits[len(prompt_ids) - 1 : -1].argmax(-1).tolist()
+
+        assert len(answer) == NUM_TOKENS
+        assert answer == expected, prompt
+
+
+def test_alone_equals_crowd(crowd_llm: LLM, crowd_answers: Answers) -> None:
+    """A request alone gives the tokens it gives among 32."""
+    llm = load(max_num_seqs=1, enable_prefix_caching=False)
+    for prompt, expected in zip(PROMPTS, crowd_answers, strict=True):
+        assert answers(llm, [prompt]) == [expected], prompt
+
+
+def test_warm_prefix_cache_equals_cold(crowd_llm: LLM, crowd_answers: Answers) -> None:
+    """A prompt whose prefix is cached gives the tokens of a cold one."""
+    outputs = crowd_llm.generate(PROMPTS, GREEDY, show_progress=False)
+
+    assert sum(output.num_cached_tokens for output in outputs) > 0
+    assert [output.outputs[0].token_ids for output in outputs] == crowd_answers
+
+
+def test_chunked_prefill_equals_whole(crowd_answers: Answers) -> None:
+    """Prompts cut into chunks of at most 16 tokens give the tokens of whole ones."""
+    llm = load(max_num_seqs=16, max_num_batched_tokens=16)
+
+    assert answers(llm) == crowd_answers
+
+
+def test_preempted_equals_undisturbed(crowd_answers: Answers) -> None:
+    """With a pool for little more than one request, preempted requests lose no token."""
+    llm = load(max_num_seqs=32, num_blocks=72)
+
+    assert answers(llm) == crowd_answers
+    assert llm.num_preemptions > 0
+
+
+def test_prompt_logprobs_equal_transformers(crowd_llm: LLM, oracle: Callable[..., Any]) -> None:
+    """Scoring a prompt gives the oracle's log-probabilities within 1e-3."""
+    scoring = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=True)
+    prompts = PROMPTS[-4:]
+    for output in crowd_llm.generate(prompts, scoring, show_progress=False):
+        ids = torch.tensor(output.prompt_token_ids)
+        logprobs = oracle(ids[None]).logits[0].log_softmax(-1)
+        expected = logprobs[:-1].gather(1, ids[1:, None])[:, 0].tolist()
+
+        assert output.prompt_logprobs is not None
+        assert output.prompt_logprobs[0] is None
+        assert output.prompt_logprobs[1:] == pytest.approx(expected, abs=1e-3)

@@ -1,0 +1,190 @@
+"""The main job as a user meets it: the real command, the real model, real clients."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+
+COMMAND = [sys.executable, "-c", "from nanoserve.cli.main import main; main()"]
+CAPITAL = "The capital of France is"
+QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass
+class Server:
+    """A running `nanoserve serve`."""
+
+    process: subprocess.Popen[str]
+    lines: list[str]
+
+    @property
+    def url(self) -> str:
+        return str(re.search(r"http://[\d.:]+", self.lines[-2])[0])  # type: ignore[index]
+
+    @property
+    def curl_line(self) -> str:
+        return self.lines[-1]
+
+
+def start(*arguments: str) -> Server:
+    """Start a server and read its output up to the curl line."""
+    process = subprocess.Popen(
+        [*COMMAND, "serve", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    lines: list[str] = []
+    assert process.stdout is not None
+    for line in process.stdout:
+        lines.append(line.rstrip())
+        if line.startswith("curl "):
+            return Server(process, lines)
+    raise AssertionError("\n".join(lines))
+
+
+def stop(server: Server, number: int = signal.SIGINT) -> int:
+    server.process.send_signal(number)
+    return server.process.wait(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    running = start("--port", "0")
+    yield running
+    assert stop(running) == 0
+
+
+@pytest.fixture
+def client(server: Server) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0)
+
+
+def test_boot_prints_each_stage(server: Server) -> None:
+    """Every stage has a line with seconds, and the last line is a curl command."""
+    stages = [line.split()[0] for line in server.lines]
+
+    assert stages[0] == "nanoserve"
+    for name in ("import", "read", "plan", "weights", "pool", "ready"):
+        assert name in stages
+    assert stages[-1] == "curl"
+
+
+def test_curl_line_answers_paris(server: Server) -> None:
+    """The printed command, pasted as it is, answers with Paris."""
+    result = subprocess.run(
+        ["sh", "-c", f"{server.curl_line} --silent"], capture_output=True, text=True, check=True
+    )
+
+    assert json.loads(result.stdout)["choices"][0]["text"].startswith(" Paris")
+
+
+def test_streamed_equals_unary(client: openai.OpenAI) -> None:
+    """The concatenated stream is the unary text, for completions and for chat."""
+    model = client.models.list().data[0].id
+    unary = client.completions.create(model=model, prompt=CAPITAL, temperature=0, max_tokens=40)
+    stream = client.completions.create(
+        model=model, prompt=CAPITAL, temperature=0, max_tokens=40, stream=True
+    )
+    chat = client.chat.completions.create(model=model, messages=QUESTION, temperature=0)  # type: ignore[arg-type]
+    chat_stream = client.chat.completions.create(  # type: ignore[call-overload]
+        model=model, messages=QUESTION, temperature=0, stream=True
+    )
+
+    assert unary.choices[0].text.startswith(" Paris")
+    assert "".join(chunk.choices[0].text for chunk in stream) == unary.choices[0].text
+    assert "Paris" in (chat.choices[0].message.content or "")
+    assert chat.choices[0].finish_reason == "stop"
+    streamed = "".join(chunk.choices[0].delta.content or "" for chunk in chat_stream)
+    assert streamed == chat.choices[0].message.content
+
+
+def test_long_prompt_is_refused_with_numbers(server: Server) -> None:
+    """A prompt over the context is a 400 with the limit, and the server goes on."""
+    body = {"prompt": [504] * 3000, "max_tokens": 5}
+    refused = httpx.post(f"{server.url}/v1/completions", json=body)
+
+    assert refused.status_code == 400
+    assert refused.json()["error"]["code"] == "context_length_exceeded"
+    assert "2048" in refused.json()["error"]["message"]
+    assert httpx.get(f"{server.url}/health").status_code == 200
+
+
+def test_chat_command_streams_an_answer(server: Server) -> None:
+    """`nanoserve chat` reads a question and prints the model's answer."""
+    result = subprocess.run(
+        [*COMMAND, "chat", "--url", server.url, "--temperature", "0"],
+        input="What is the capital of France?\n",
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+
+    assert "Paris" in result.stdout
+
+
+def test_bench_command_reports_rates(server: Server) -> None:
+    """`nanoserve bench serve` loads the server and prints tokens per second."""
+    flags = ["--concurrency", "2", "--num-requests", "2", "--prompt-tokens", "8"]
+    result = subprocess.run(
+        [*COMMAND, "bench", "serve", "--url", server.url, "--output-tokens", "4", *flags],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+
+    assert re.search(r"output +\d+\.\d tokens/s", result.stdout)
+
+
+def test_port_in_use_is_said_before_the_boot(server: Server) -> None:
+    """A second server on the same port says so at once, with exit code 2."""
+    port = server.url.rsplit(":", 1)[1]
+    result = run_serve("--port", port)
+
+    assert result.returncode == 2
+    assert f"Cannot listen on 127.0.0.1:{port}" in result.stderr
+
+
+def run_serve(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, "serve", *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_refused_models_exit_with_one_message(tmp_path: Path) -> None:
+    """An unsupported architecture, a truncated file and a missing model exit 3 with one line."""
+    config = {"architectures": ["MambaForCausalLM"], "model_type": "mamba"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    truncated = tmp_path / "model.gguf"
+    truncated.write_bytes(b"GGUF\x03\x00\x00\x00\x01")
+    for model, wanted in (
+        (str(tmp_path), "mamba"),
+        (str(truncated), "is damaged"),
+        (str(tmp_path / "absent"), "absent"),
+    ):
+        result = run_serve(model, "--port", "0")
+
+        assert result.returncode == 3, result.stderr
+        assert wanted in result.stderr
+        assert "Traceback" not in result.stderr
+        assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_too_small_a_pool_exits_4() -> None:
+    """A pool under one request of max_model_len stops the boot with flags that work."""
+    result = run_serve("--port", "0", "--num-blocks", "10")
+
+    assert result.returncode == 4
+    assert "--max-model-len 160" in result.stderr
