@@ -1,0 +1,296 @@
+"""The scheduler: which tokens of which requests the next step computes.
+
+Owns every `Request` and the `BlockManager`. Knows nothing of text, clocks, HTTP or
+tensors. `schedule` makes a `StepPlan`, a runner executes it, `apply` takes in what came
+of it; everything else (`add`, `abort`) may happen between any two calls.
+
+Read next: `policy` for the choices, `block_manager` for the pool, `step` for the messages.
+"""
+
+import secrets
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from nanoserve.errors import InvariantError
+from nanoserve.sched.admission import EngineLimits, admit_or_refuse
+from nanoserve.sched.block_manager import BlockManager
+from nanoserve.sched.policy import order_by_phase, pick_victim
+from nanoserve.sched.request import Request, RequestStatus
+from nanoserve.sched.sampling_params import SamplingParams
+from nanoserve.sched.step import FinishReason, StepPlan, StepResult, TokenEvent
+from nanoserve.sched.step_check import check_answers
+from nanoserve.sched.step_draft import StepDraft
+
+
+def draw_seed() -> int:
+    """Return 63 fresh random bits: the seed of a request that brings none."""
+    return secrets.randbits(63)
+
+
+class Scheduler:
+    """Continuous batching over a fixed pool of KV blocks.
+
+    One step holds decodes and prefill chunks together under one token budget. Running
+    requests go first; the queue is served in order of arrival, never skipping its head.
+    When blocks run out the youngest running request is preempted, so the oldest always
+    gets on, and alone it fits the pool.
+
+    Not thread-safe: one thread calls everything.
+    """
+
+    def __init__(self, limits: EngineLimits, entropy: Callable[[], int] = draw_seed) -> None:
+        self.limits = limits
+        self._entropy = entropy
+        self._blocks = BlockManager(
+            limits.num_blocks, limits.block_size, limits.enable_prefix_caching
+        )
+        self._requests: dict[str, Request] = {}  # waiting and running
+        self._waiting: deque[Request] = deque()  # oldest first; victims of preemption included
+        self._running: list[Request] = []  # oldest first; all older than the waiting
+        self._just_finished: dict[str, Request] = {}  # readable until the next schedule()
+        self._in_flight: tuple[StepPlan, tuple[Request, ...]] | None = None
+        self._next_step_id = 0
+        self._num_preemptions = 0
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests in the queue, preempted ones included."""
+        return len(self._waiting)
+
+    @property
+    def num_running(self) -> int:
+        """Requests that hold a place in the batch."""
+        return len(self._running)
+
+    @property
+    def num_preemptions(self) -> int:
+        """Preemptions since the start."""
+        return self._num_preemptions
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any request is waiting or running."""
+        return bool(self._requests)
+
+    @property
+    def num_free_blocks(self) -> int:
+        """Blocks that are unowned and empty."""
+        return self._blocks.num_free_blocks
+
+    @property
+    def num_cached_blocks(self) -> int:
+        """Blocks that are unowned and hold a findable prefix."""
+        return self._blocks.num_cached_blocks
+
+    @property
+    def num_used_blocks(self) -> int:
+        """Blocks that at least one request holds."""
+        return self._blocks.num_used_blocks
+
+    def request(self, request_id: str) -> Request | None:
+        """Return a request to read: in flight, or finished since the last `schedule`."""
+        return self._requests.get(request_id) or self._just_finished.get(request_id)
+
+    def add(
+        self,
+        request_id: str,
+        prompt_token_ids: Sequence[int],
+        sampling: SamplingParams,
+        salt: bytes = b"",
+    ) -> None:
+        """Queue a request.
+
+        Args:
+            request_id: Not that of a request in flight.
+            prompt_token_ids: The prompt.
+            sampling: `max_tokens` None means what is left of the context.
+            salt: Prefixes are shared only between requests of the same salt.
+
+        Raises:
+            RequestError: It can never be served (see `admit_or_refuse`); nothing is queued.
+            InvariantError: The id is in flight already.
+        """
+        if request_id in self._requests:
+            message = f"request {request_id!r} is in flight already"
+            raise InvariantError(message)
+        resolved = admit_or_refuse(self.limits, prompt_token_ids, sampling)
+        own_stops = frozenset() if sampling.ignore_eos else self.limits.eos_token_ids
+        request = Request(
+            request_id=request_id,
+            prompt_token_ids=tuple(prompt_token_ids),
+            sampling=resolved,
+            seed=self._entropy() if sampling.seed is None else sampling.seed,
+            stop_token_ids=own_stops.union(sampling.stop_token_ids),
+            salt=salt,
+        )
+        self._requests[request_id] = request
+        self._waiting.append(request)
+
+    def abort(
+        self, request_id: str, reason: FinishReason = FinishReason.ABORT
+    ) -> TokenEvent | None:
+        """End a request now, wherever it stands, and release its blocks.
+
+        Returns:
+            Its final event; None if there is no such request in flight.
+        """
+        request = self._requests.get(request_id)
+        if request is None:
+            return None
+        self._finish(request)
+        return TokenEvent(request_id, token_id=None, finish_reason=reason)
+
+    def schedule(self) -> StepPlan:
+        """Plan the next step and allocate the blocks it writes to.
+
+        Never empty while there is work. A plan that is not applied is forgotten: the
+        next call plans the same tokens again, so a step that failed can be repeated.
+        No runner may still be at work on an earlier plan.
+        """
+        self._just_finished.clear()
+        draft = StepDraft(self.limits.max_num_batched_tokens)
+        self._continue_running(draft)
+        if not draft.preempted:
+            self._admit_waiting(draft)
+        plan = draft.to_plan(self._next_step_id)
+        self._next_step_id += 1
+        self._in_flight = (plan, tuple(draft.chunks))
+        return plan
+
+    def _continue_running(self, draft: StepDraft) -> None:
+        for request in order_by_phase(self._running):
+            if request.status is RequestStatus.PREEMPTED:
+                continue  # the victim of one that came before it
+            chunk_len = request.chunk_len(draft.budget_left)
+            if chunk_len > 0 and self._make_room(request, chunk_len, draft):
+                self._put(request, chunk_len, draft)
+
+    def _make_room(self, request: Request, chunk_len: int, draft: StepDraft) -> bool:
+        """Preempt until the blocks of a chunk are available; False if `request` had to go."""
+        need = self._num_blocks_missing(request, request.num_computed_tokens + chunk_len)
+        while need > self._blocks.num_available_blocks:
+            victim = pick_victim(self._running)
+            self._preempt(victim)
+            draft.drop(victim)
+            if victim is request:
+                return False
+        return True
+
+    def _put(self, request: Request, chunk_len: int, draft: StepDraft) -> None:
+        need = self._num_blocks_missing(request, request.num_computed_tokens + chunk_len)
+        request.block_table += self._blocks.allocate(need)
+        draft.put(request, chunk_len)
+
+    def _num_blocks_missing(self, request: Request, num_tokens: int) -> int:
+        return max(0, self._blocks.blocks_for_length(num_tokens) - len(request.block_table))
+
+    def _preempt(self, request: Request) -> None:
+        self._running.remove(request)
+        self._waiting.appendleft(request)
+        self._blocks.release(request.block_table)
+        request.num_computed_tokens = 0
+        request.status = RequestStatus.PREEMPTED
+        self._num_preemptions += 1
+
+    def _admit_waiting(self, draft: StepDraft) -> None:
+        """Admit from the head of the queue while a place, budget and blocks are left.
+
+        Blocks that running prefills will still need are not given away.
+        """
+        promised = sum(
+            self._num_blocks_missing(request, request.num_tokens) for request in self._running
+        )
+        while self._waiting and draft.budget_left and len(self._running) < self.limits.max_num_seqs:
+            request = self._waiting[0]
+            hits = self._find_hits(request)
+            need = self._blocks.blocks_for_length(request.num_tokens) - len(hits)
+            if need + promised > self._blocks.num_available_beside(hits):
+                return
+            self._admit(request, hits)
+            self._put(request, request.chunk_len(draft.budget_left), draft)
+            promised += self._num_blocks_missing(request, request.num_tokens)
+
+    def _find_hits(self, request: Request) -> list[int]:
+        self._blocks.extend_hashes(request.block_hashes, request.token_ids, request.salt)
+        max_hit_blocks = request.max_hit_tokens // self.limits.block_size
+        return self._blocks.find_prefix(request.block_hashes[:max_hit_blocks])
+
+    def _admit(self, request: Request, hits: list[int]) -> None:
+        self._waiting.popleft()
+        self._running.append(request)
+        self._blocks.take(hits)
+        request.block_table = hits
+        request.num_computed_tokens = len(hits) * self.limits.block_size
+        if request.status is RequestStatus.WAITING:
+            request.num_cached_tokens = request.num_computed_tokens
+        request.status = RequestStatus.RUNNING
+
+    def apply(self, result: StepResult) -> list[TokenEvent]:
+        """Take in what the last planned step gave.
+
+        Returns:
+            One event per request that gained a token, in the plan's order. Requests
+            aborted since the step was planned have had their last event and get none.
+
+        Raises:
+            InvariantError: `result` does not answer the last plan; nothing is changed.
+        """
+        plan, requests = self._take_in_flight(result)
+        events = []
+        for request, scheduled, token_id in zip(
+            requests, plan.scheduled, result.sampled_token_ids, strict=True
+        ):
+            if request.status is RequestStatus.FINISHED:
+                continue
+            self._register_computed(request, scheduled.context_len)
+            request.advance(scheduled)
+            if token_id is not None:
+                events.append(self._append_token(request, token_id))
+        return events
+
+    def _take_in_flight(self, result: StepResult) -> tuple[StepPlan, tuple[Request, ...]]:
+        if self._in_flight is None or self._in_flight[0].step_id != result.step_id:
+            expected = None if self._in_flight is None else self._in_flight[0].step_id
+            message = f"the result is of step {result.step_id}; the step in flight is {expected}"
+            raise InvariantError(message)
+        in_flight = self._in_flight
+        check_answers(in_flight[0], result)
+        self._in_flight = None
+        return in_flight
+
+    def _register_computed(self, request: Request, num_computed_tokens: int) -> None:
+        """Make findable the blocks that this step has filled."""
+        self._blocks.extend_hashes(request.block_hashes, request.token_ids, request.salt)
+        filled = slice(
+            request.num_computed_tokens // self.limits.block_size,
+            num_computed_tokens // self.limits.block_size,
+        )
+        for block_id, block_hash in zip(
+            request.block_table[filled], request.block_hashes[filled], strict=False
+        ):
+            self._blocks.register(block_id, block_hash)
+
+    def _append_token(self, request: Request, token_id: int) -> TokenEvent:
+        reason = request.append_token(token_id)
+        if reason is not None:
+            self._finish(request)
+        stop_token_id = token_id if reason is FinishReason.STOP else None
+        return TokenEvent(request.request_id, token_id, reason, stop_token_id)
+
+    def _finish(self, request: Request) -> None:
+        if request.status is RequestStatus.RUNNING:
+            self._running.remove(request)
+        else:
+            self._waiting.remove(request)
+        self._blocks.release(request.block_table)
+        request.status = RequestStatus.FINISHED
+        del self._requests[request.request_id]
+        self._just_finished[request.request_id] = request
+
+    def check_integrity(self) -> None:
+        """Check the books of the pool against every request. Costs O(blocks): for tests.
+
+        Raises:
+            InvariantError: An identity is broken; both sides are printed.
+        """
+        self._blocks.check_integrity(request.block_table for request in self._requests.values())
