@@ -1,0 +1,1 @@
+"""Unit tests; the same tree as the package."""
