@@ -17,21 +17,25 @@ class AttentionInputs:
 
     Attributes:
         slot_mapping: int64 [T], slot of each token in the pool.
-        block_tables: int32 [R, N_max], blocks of each request, padded with 0.
+        block_tables: int32 [R, N_max], blocks of each request, padded with its own last.
         context_lens: int32 [R], KV length of each request with this step's tokens.
         query_starts: int32 [R + 1], where each request's tokens begin in the step.
+        fresh_blocks: int64 [F], blocks that this step begins and does not fill.
         query_lens: The tokens of each request in this step, as host ints.
         host_context_lens: `context_lens` as host ints.
         num_decodes: How many leading requests have exactly one token.
+        block_size: Slots in a block.
     """
 
     slot_mapping: Tensor
     block_tables: Tensor
     context_lens: Tensor
     query_starts: Tensor
+    fresh_blocks: Tensor
     query_lens: tuple[int, ...]
     host_context_lens: tuple[int, ...]
     num_decodes: int
+    block_size: int
 
 
 class AttentionBackend(Protocol):

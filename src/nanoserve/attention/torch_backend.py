@@ -1,0 +1,178 @@
+"""`TorchAttention`: paged attention out of gathers and `scaled_dot_product_attention`.
+
+Owns the reading and writing of the pool on any device torch runs on. Knows nothing of
+rotary embeddings or schedules. Decodes are one batched call; each prefill chunk is one.
+
+Every slot that is gathered belongs to the request that reads it (tables are padded with
+the request's own block) and holds a finite number (a block is zeroed when a request
+begins it), so a masked slot weighs exactly 0 whatever its former owner left there.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nanoserve.attention.backend import AttentionInputs
+from nanoserve.units import ceil_div
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeGather:
+    """What the step's `R` decodes read.
+
+    Attributes:
+        block_ids: int32 [R * N], blocks of every request up to the longest context.
+        mask: [R, 1, 1, N * S], 0 where a request may look and -inf elsewhere.
+    """
+
+    block_ids: Tensor
+    mask: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkGather:
+    """What one prefill chunk reads.
+
+    Attributes:
+        rows: The chunk's rows in the step.
+        block_ids: int32 [N], the request's blocks; None if the chunk is its whole context.
+        context_len: Tokens in those blocks.
+        mask: [query_len, context_len] additive; None where plain causal order says it all.
+    """
+
+    rows: slice
+    block_ids: Tensor | None
+    context_len: int
+    mask: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedStep:
+    """What every layer of one step shares."""
+
+    slot_mapping: Tensor
+    fresh_blocks: Tensor | None
+    num_decodes: int
+    decodes: DecodeGather | None
+    chunks: tuple[ChunkGather, ...]
+
+
+class TorchAttention:
+    """Attention over a paged pool in plain torch, on CPU or CUDA."""
+
+    def __init__(
+        self, num_heads: int, num_kv_heads: int, head_dim: int, sliding_window: int | None = None
+    ) -> None:
+        self._num_heads = num_heads
+        self._num_kv_heads = num_kv_heads
+        self._head_dim = head_dim
+        self._sliding_window = sliding_window
+
+    def prepare(self, inputs: AttentionInputs, dtype: torch.dtype) -> PreparedStep:
+        """Build the masks and gather indices that every layer of the step shares."""
+        num_decodes = inputs.num_decodes
+        return PreparedStep(
+            slot_mapping=inputs.slot_mapping,
+            fresh_blocks=inputs.fresh_blocks if inputs.fresh_blocks.numel() else None,
+            num_decodes=num_decodes,
+            decodes=self._prepare_decodes(inputs, dtype) if num_decodes else None,
+            chunks=tuple(self._prepare_chunks(inputs, dtype)),
+        )
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, kv: tuple[Tensor, Tensor], prepared: PreparedStep
+    ) -> Tensor:
+        """Store this step's K and V, then attend over the pool.
+
+        Args:
+            q: [T, H, D], rotary already applied.
+            k: [T, K, D].
+            v: [T, K, D].
+            kv: The layer's K and V, each [N, S, K, D]; written in place.
+            prepared: What `prepare` returned.
+
+        Returns:
+            [T, H, D], same dtype and device as `q`.
+        """
+        for pool, new in zip(kv, (k, v), strict=True):
+            if prepared.fresh_blocks is not None:
+                pool.index_fill_(0, prepared.fresh_blocks, 0.0)
+            pool.view(-1, *new.shape[1:]).index_copy_(0, prepared.slot_mapping, new)
+        parts = [self._attend_chunk(q, k, v, kv, chunk) for chunk in prepared.chunks]
+        if prepared.decodes is not None:
+            parts.insert(0, self._attend_decodes(q[: prepared.num_decodes], kv, prepared.decodes))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _prepare_decodes(self, inputs: AttentionInputs, dtype: torch.dtype) -> DecodeGather:
+        num_decodes = inputs.num_decodes
+        longest = max(inputs.host_context_lens[:num_decodes])
+        num_blocks = ceil_div(longest, inputs.block_size)
+        tables = inputs.block_tables[:num_decodes, :num_blocks]
+        keys = torch.arange(num_blocks * inputs.block_size, device=tables.device)
+        queries = inputs.context_lens[:num_decodes, None] - 1
+        mask = self._additive_mask(queries, keys, dtype)
+        return DecodeGather(tables.reshape(-1), mask[:, None, None, :])
+
+    def _prepare_chunks(self, inputs: AttentionInputs, dtype: torch.dtype) -> list[ChunkGather]:
+        chunks = []
+        start = inputs.num_decodes
+        for request in range(inputs.num_decodes, len(inputs.query_lens)):
+            query_len = inputs.query_lens[request]
+            context_len = inputs.host_context_lens[request]
+            rows = slice(start, start + query_len)
+            start += query_len
+            is_whole = query_len == context_len
+            num_blocks = ceil_div(context_len, inputs.block_size)
+            block_ids = None if is_whole else inputs.block_tables[request, :num_blocks]
+            is_windowed = self._sliding_window is not None and context_len > self._sliding_window
+            mask = None
+            if is_windowed or not is_whole:
+                keys = torch.arange(context_len, device=inputs.block_tables.device)
+                mask = self._additive_mask(keys[-query_len:, None], keys, dtype)
+            chunks.append(ChunkGather(rows, block_ids, context_len, mask))
+        return chunks
+
+    def _additive_mask(self, queries: Tensor, keys: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return 0 where position `keys` is visible from `queries`, -inf elsewhere."""
+        is_hidden = keys > queries
+        if self._sliding_window is not None:
+            is_hidden = is_hidden | (keys <= queries - self._sliding_window)
+        mask = torch.zeros(is_hidden.shape, dtype=dtype, device=keys.device)
+        return mask.masked_fill_(is_hidden, float("-inf"))
+
+    def _attend_decodes(self, q: Tensor, kv: tuple[Tensor, Tensor], gather: DecodeGather) -> Tensor:
+        """Attend with all decodes at once; the query heads of a KV head are its query rows."""
+        num_decodes = q.shape[0]
+        keys, values = (
+            pool.flatten(1)
+            .index_select(0, gather.block_ids)
+            .view(num_decodes, -1, self._num_kv_heads, self._head_dim)
+            .transpose(1, 2)
+            for pool in kv
+        )
+        grouped = q.reshape(num_decodes, self._num_kv_heads, -1, self._head_dim)
+        out = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=gather.mask)
+        return out.reshape(num_decodes, self._num_heads, self._head_dim)
+
+    def _attend_chunk(
+        self, q: Tensor, k: Tensor, v: Tensor, kv: tuple[Tensor, Tensor], chunk: ChunkGather
+    ) -> Tensor:
+        """Attend with one chunk: over its own K and V, or over its blocks of the pool."""
+        if chunk.block_ids is None:
+            keys, values = k[chunk.rows], v[chunk.rows]
+        else:
+            keys, values = (
+                pool.index_select(0, chunk.block_ids).flatten(0, 1)[: chunk.context_len]
+                for pool in kv
+            )
+        out = F.scaled_dot_product_attention(
+            q[chunk.rows].transpose(0, 1)[None],
+            keys.transpose(0, 1)[None],
+            values.transpose(0, 1)[None],
+            attn_mask=chunk.mask,
+            is_causal=chunk.mask is None,
+            enable_gqa=self._num_heads != self._num_kv_heads,
+        )
+        return out[0].transpose(0, 1)

@@ -1,0 +1,127 @@
+"""`Decoder`: the transformer itself, one class for Llama, Mistral, Qwen2 and Qwen3.
+
+Families differ by `ModelSpec` fields alone. Owns the order of the layers and the output
+head. Knows nothing of requests, of files (see `weights`) or of who allocates the pool.
+Read next: `layers`, `rope`, then `attention.torch_backend`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nanoserve.attention.backend import AttentionBackend, AttentionInputs
+from nanoserve.errors import InvariantError
+from nanoserve.model.layers import MLP, Attention, Linear, RMSNorm
+from nanoserve.model.rope import RotaryTable, Rotation
+from nanoserve.spec.model_spec import ModelSpec
+
+KVLayers = Sequence[tuple[Tensor, Tensor]]  # K and V of each layer, each [N, S, K, D]
+
+
+class DecoderLayer(nn.Module):
+    """Attention and MLP, each behind a norm and added to the residual stream."""
+
+    def __init__(self, spec: ModelSpec, backend: AttentionBackend) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(spec.hidden_size, spec.rms_norm_eps)
+        self.self_attn = Attention(spec, backend)
+        self.post_attention_layernorm = RMSNorm(spec.hidden_size, spec.rms_norm_eps)
+        self.mlp = MLP(spec)
+
+    def forward(
+        self, x: Tensor, rotation: Rotation, kv: tuple[Tensor, Tensor], prepared: Any
+    ) -> Tensor:
+        """[T, hidden_size] to the same; writes this step's K and V into `kv`."""
+        x = x + self.self_attn(self.input_layernorm(x), rotation, kv, prepared)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Decoder(nn.Module):
+    """A decoder whose parameters can be made on the meta device and filled later.
+
+    Before the first forward, call `build_rope` once; on the CPU in float32,
+    `prepack_linears` after the weights are in makes it faster.
+    """
+
+    def __init__(self, spec: ModelSpec, backend: AttentionBackend) -> None:
+        super().__init__()
+        self.spec = spec
+        self._backend = backend
+        self._rope: RotaryTable | None = None
+        self.embed_tokens = Embedding(spec.vocab_size, spec.hidden_size)
+        self.layers = nn.ModuleList(DecoderLayer(spec, backend) for _ in range(spec.num_layers))
+        self.norm = RMSNorm(spec.hidden_size, spec.rms_norm_eps)
+        self.lm_head = Linear(spec.hidden_size, spec.vocab_size, has_bias=False)
+        self.tie_head()
+
+    def tie_head(self) -> None:
+        """Make the head the embedding's own parameter, if the spec ties them.
+
+        Call again after parameters were replaced rather than filled.
+        """
+        if self.spec.tie_word_embeddings:
+            self.lm_head.weight = self.embed_tokens.weight
+
+    def build_rope(self, device: torch.device, dtype: torch.dtype, max_positions: int) -> None:
+        """Compute the rotary table; positions from `max_positions` on cannot be served."""
+        self._rope = RotaryTable(self.spec, max_positions, device, dtype)
+
+    def forward(
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        kv_layers: KVLayers,
+        inputs: AttentionInputs,
+        logit_rows: Tensor,
+    ) -> Tensor:
+        """Compute the logits of some of the step's tokens; write the KV of all.
+
+        Args:
+            token_ids: int64 [T].
+            positions: int64 [T].
+            kv_layers: The pool, written in place.
+            inputs: Where the tokens lie in it.
+            logit_rows: int64 [number of rows], the tokens whose logits are wanted.
+
+        Returns:
+            float32 [number of rows, V].
+        """
+        hidden = self.hidden_states(token_ids, positions, kv_layers, inputs)
+        return self.logits(hidden.index_select(0, logit_rows))
+
+    def hidden_states(
+        self, token_ids: Tensor, positions: Tensor, kv_layers: KVLayers, inputs: AttentionInputs
+    ) -> Tensor:
+        """Run every layer; returns the residual stream, [T, hidden_size], before the norm.
+
+        Raises:
+            InvariantError: `build_rope` has not been called.
+        """
+        if self._rope is None:
+            message = "The decoder has no rotary table. Call build_rope before the first step."
+            raise InvariantError(message)
+        x = self.embed_tokens(token_ids)
+        rotation = self._rope.rotation(positions)
+        prepared = self._backend.prepare(inputs, x.dtype)
+        for layer, kv in zip(self.layers, kv_layers, strict=True):
+            x = layer(x, rotation, kv, prepared)
+        return x
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Apply the final norm and the head: [any, hidden_size] to float32 [any, V]."""
+        return self.lm_head(self.norm(hidden)).float()
+
+
+class Embedding(nn.Module):
+    """A row of the table for each token id."""
+
+    def __init__(self, vocab_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(vocab_size, hidden_size), requires_grad=False)
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        """int64 [T] to [T, hidden_size]."""
+        return F.embedding(token_ids, self.weight)

@@ -1,0 +1,131 @@
+"""The layers a decoder is made of: linear, norm, attention and MLP.
+
+Owns their parameters, named as the checkpoints' with q/k/v and gate/up fused. Knows
+nothing of the order of layers (see `decoder`) or of where K and V lie (see `attention`).
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nanoserve.attention.backend import AttentionBackend
+from nanoserve.model.rope import Rotation
+from nanoserve.spec.model_spec import ModelSpec
+
+PACK_ROWS_HINT = 8  # rows oneDNN lays the packed weight out for: a full decode batch
+
+
+class Linear(nn.Module):
+    """`x @ weight.T + bias`, with a weight that can be packed for the CPU."""
+
+    def __init__(self, in_features: int, out_features: int, has_bias: bool) -> None:
+        super().__init__()
+        self.weight = _parameter(out_features, in_features)
+        self.bias = _parameter(out_features) if has_bias else None
+        self._packed: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[T, in_features] to [T, out_features]."""
+        if self._packed is not None:
+            return torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, "none", [], "")
+        return F.linear(x, self.weight, self.bias)
+
+    def pack(self, is_shared: bool) -> None:
+        """Let oneDNN do the product from now on.
+
+        Args:
+            is_shared: Somebody else needs the weight as it lies. Otherwise it is
+                reordered and the original dropped: there is no `weight` afterwards.
+        """
+        if is_shared:
+            self._packed = self.weight
+            return
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight, PACK_ROWS_HINT)
+        del self.weight
+
+
+class RMSNorm(nn.Module):
+    """Root-mean-square norm, in float32 whatever the input."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = _parameter(size)
+        self._eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., size] to the same shape and dtype.
+
+        Note: The input's precision returns before the weight is applied, as in transformers.
+        """
+        shape = self.weight.shape
+        if x.dtype == torch.float32:
+            return F.rms_norm(x, shape, self.weight, self._eps)
+        return self.weight * F.rms_norm(x.float(), shape, None, self._eps).to(x.dtype)
+
+
+class Attention(nn.Module):
+    """Grouped-query attention around a backend."""
+
+    def __init__(self, spec: ModelSpec, backend: AttentionBackend) -> None:
+        super().__init__()
+        self._num_heads = spec.num_heads
+        self._num_kv_heads = spec.num_kv_heads
+        self._head_dim = spec.head_dim
+        self._backend = backend
+        fused_size = spec.q_size + 2 * spec.kv_size  # rows of q, then k, then v
+        self.qkv_proj = Linear(spec.hidden_size, fused_size, spec.has_qkv_bias)
+        self.o_proj = Linear(spec.q_size, spec.hidden_size, spec.has_output_bias)
+        self.q_norm = RMSNorm(spec.head_dim, spec.rms_norm_eps) if spec.has_qk_norm else None
+        self.k_norm = RMSNorm(spec.head_dim, spec.rms_norm_eps) if spec.has_qk_norm else None
+
+    def forward(
+        self, x: Tensor, rotation: Rotation, kv: tuple[Tensor, Tensor], prepared: Any
+    ) -> Tensor:
+        """[T, hidden_size] to the same; writes this step's K and V into `kv`."""
+        num_tokens, num_heads, num_kv_heads = x.shape[0], self._num_heads, self._num_kv_heads
+        heads = self.qkv_proj(x).view(num_tokens, -1, self._head_dim)  # [T, H + 2K, D]
+        qk, v = heads.split((num_heads + num_kv_heads, num_kv_heads), dim=1)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = qk.split((num_heads, num_kv_heads), dim=1)
+            qk = torch.cat((self.q_norm(q), self.k_norm(k)), dim=1)
+        q, k = rotation.apply(qk).split((num_heads, num_kv_heads), dim=1)
+        out = self._backend.attend(q, k, v, kv, prepared)
+        return self.o_proj(out.reshape(num_tokens, -1))
+
+
+class MLP(nn.Module):
+    """SwiGLU: `down(silu(gate(x)) * up(x))`."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        hidden_size, intermediate_size = spec.hidden_size, spec.intermediate_size
+        self.gate_up_proj = Linear(hidden_size, 2 * intermediate_size, spec.has_mlp_bias)
+        self.down_proj = Linear(intermediate_size, hidden_size, spec.has_mlp_bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[T, hidden_size] to the same."""
+        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
+        return self.down_proj(F.silu(gate).mul_(up))
+
+
+def prepack_linears(model: nn.Module) -> None:
+    """Give every linear layer of `model` to oneDNN; float32 or bfloat16 weights on the CPU.
+
+    Call once, after the weights are in and in their final dtype. A packed weight is no
+    parameter: it is neither saved nor moved. A tied head keeps the embedding's layout.
+
+    Measured: AMD EPYC (Zen 3), 2 threads, torch 2.13, float32, 8 rows: 576 to 3072 in 0.7 ms
+    against 1.6, a 49,152-row head as it lies in 14 ms against 33.
+    """
+    linears = [module for module in model.modules() if isinstance(module, Linear)]
+    others = [module for module in model.modules() if not isinstance(module, Linear)]
+    shared = {id(parameter) for module in others for parameter in module.parameters(recurse=False)}
+    for linear in linears:
+        linear.pack(is_shared=id(linear.weight) in shared)
+
+
+def _parameter(*shape: int) -> nn.Parameter:
+    """Allocate a parameter without filling it: the loader does."""
+    return nn.Parameter(torch.empty(*shape), requires_grad=False)
