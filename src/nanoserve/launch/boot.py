@@ -14,21 +14,28 @@ from typing import Protocol
 
 import torch
 
+from nanoserve.attention.select import select_backend
 from nanoserve.engine.engine_core import EngineCore
 from nanoserve.errors import BootError, NanoserveError, OptionError
+from nanoserve.model.decoder import Decoder
+from nanoserve.model.layers import prepack_linears
 from nanoserve.options import EngineOptions
-from nanoserve.plan.boot_plan import BootPlan, DeviceFacts, plan_boot
+from nanoserve.plan.boot_plan import BootPlan, DeviceFacts, plan_boot, replan_kv_pool
 from nanoserve.plan.boot_report import BootReport, StageReport
 from nanoserve.runner.device_memory import cuda_memory, has_native_bf16, host_memory_bytes
+from nanoserve.runner.kv_pool import KVPool
+from nanoserve.runner.model_runner import ModelRunner
 from nanoserve.sched.admission import EngineLimits
 from nanoserve.sched.scheduler import Scheduler
-from nanoserve.spec.checkpoint import read_checkpoint
+from nanoserve.spec.checkpoint import Checkpoint, read_checkpoint
 from nanoserve.spec.model_dir import resolve_model
 from nanoserve.spec.model_spec import ModelSpec
 from nanoserve.text.chat_template import ChatTemplate
 from nanoserve.text.gguf_tokenizer import tokenizer_from_gguf
 from nanoserve.text.tokenizer import Tokenizer, tokenizer_from_folder
 from nanoserve.units import format_bytes
+from nanoserve.weights.loader import load_weights
+from nanoserve.weights.placement import place_weights
 
 
 class BootListener(Protocol):
