@@ -26,7 +26,8 @@ MAX_RENDERED_CHARS = 4 * 1024 * 1024  # far above any context; 4 bytes each at w
 MAX_STEPS = 50_000  # loop turns and macro calls of one rendering
 _MAX_INT_BITS = 4096
 _STEPS_LEFT = "steps left"  # no template can name a variable with a blank in it
-_WIDE_FORMAT = re.compile(r"[0-9]{5}|\*")  # '%99999d', '{:>99999}', '%*d'
+_WIDE_PERCENT = re.compile(r"%(\([^)]*\))?[-+ #0]*[0-9]*\.?(\*|[0-9]{5})")  # '%99999d', '%.*f'
+_WIDE_BRACES = re.compile(r"\{[^{}]*:[^{}]*(\{|[0-9]{5})")  # '{:>99999}', '{:{width}}'
 _RENDER_ERRORS = (
     TemplateError,
     ArithmeticError,
@@ -149,7 +150,7 @@ class _Environment(ImmutableSandboxedEnvironment):
             _check_repeat(left, right)
             _check_repeat(right, left)
         elif operator == "%" and isinstance(left, str):
-            _check_format(left)
+            _check_format(left, _WIDE_PERCENT)
         result = super().call_binop(context, operator, left, right)
         return _check_value(result)
 
@@ -166,7 +167,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         """Return the sandbox's `str.format`, for formats of ordinary width."""
         wrapped = super().wrap_str_format(value)
         if wrapped is not None:
-            _check_format(value.__self__)
+            _check_format(value.__self__, _WIDE_BRACES)
         return wrapped
 
 
@@ -231,8 +232,8 @@ def _check_power(base: Any, exponent: Any) -> None:
             raise SecurityError(message)
 
 
-def _check_format(text: str) -> None:
-    if _WIDE_FORMAT.search(text):
+def _check_format(text: str, wide: re.Pattern[str]) -> None:
+    if wide.search(text):
         message = f"it formats with {text[:40]!r}, a width no prompt has"
         raise SecurityError(message)
 
@@ -254,7 +255,7 @@ def _with_checked_widths(filter_function: Callable[..., Any]) -> Callable[..., A
 
 def _format(text: str, *args: Any, **kwargs: Any) -> str:
     """jinja2's `format` filter, for formats of ordinary width."""
-    _check_format(text)
+    _check_format(text, _WIDE_PERCENT)
     return text % (kwargs or args)
 
 

@@ -87,6 +87,13 @@ def test_concatenation_and_formats_work() -> None:
     assert _render("{{ '%(x)s'|format(x=1) }}{{ 2 ** 0.5 > 1 }}{{ 7 % 4 }}") == "1True3"
 
 
+def test_stars_and_large_numbers_are_text() -> None:
+    """Markdown and numbers in a format are no widths."""
+    source = "{{ '**%s** 123456 *' % 1 }} {{ '100000: {} {:.3f}'.format(12345678, 0.5) }}"
+
+    assert _render(source) == "**1** 123456 * 100000: 12345678 0.500"
+
+
 def test_macros_and_namespaces_work() -> None:
     """Macros are called and namespaces keep values across loops."""
     source = (
@@ -151,6 +158,9 @@ _DOUBLING = "{% set ns = namespace(x='ab') %}{% for i in range(60) %}DOUBLE{% en
         "{{ '%999999999d' % 1 }}",
         "{{ '%*d' | format(999999999, 1) }}",
         "{{ '{:999999999}'.format(1) }}",
+        "{{ '{:{w}}'.format_map({'w': 10**9}) }}",
+        "{{ '%(x)-99999999d' % {'x': 1} }}",
+        "{{ '%.*f' % (99999999, 1.0) }}",
         "{{ 'a'.ljust(10**9) }}",
         "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
         "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
