@@ -1,1 +1,1 @@
-"""Property tests."""
+"""What must hold for every input, checked with hypothesis."""

@@ -1,1 +1,1 @@
-"""Unit tests; the same tree as the package."""
+"""One test file per module; the same tree as the package."""
