@@ -83,8 +83,8 @@ def _nibbles(packed: Tensor) -> Tensor:
 
 
 def _dequantize_by_gguf(raw: Tensor, type_name: str) -> Tensor:
-    from gguf.constants import GGMLQuantizationType  # an optional dependency
     from gguf import quants
+    from gguf.constants import GGMLQuantizationType  # an optional dependency
 
     return torch.from_numpy(quants.dequantize(raw.numpy(), GGMLQuantizationType[type_name]))
 
