@@ -1,1 +1,1 @@
-"""Our model against transformers: tiny random weights, float32, CPU."""
+"""Comparisons with other implementations."""
