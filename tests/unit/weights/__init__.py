@@ -1,0 +1,1 @@
+"""Tests of weights, one file per module."""
