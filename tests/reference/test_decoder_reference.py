@@ -27,13 +27,13 @@ from nanoserve.spec.model_spec import ModelSpec, RopeScaling
 from tests.tiny_models import BLOCK_SIZE, CPU, execute, runner_for, scheduled, tiny_spec
 
 CONTEXT = 48
-LLAMA3 = {
+LLAMA3: dict[str, Any] = {
     "factor": 8.0,
     "low_freq_factor": 1.0,
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
 }
-YARN = {"factor": 4.0, "original_max_position_embeddings": 16}
+YARN: dict[str, Any] = {"factor": 4.0, "original_max_position_embeddings": 16}
 
 FAMILIES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "llama": (LlamaConfig, LlamaForCausalLM, {}),

@@ -67,8 +67,6 @@ class ModelSpec:
         tie_word_embeddings: The output head is the embedding, one storage.
         sliding_window: Every layer attends to this many latest tokens only (Mistral
             v0.1); None attends to all.
-        rope_freq_factors: `head_dim / 2` divisors of the rotary frequencies, as GGUF files
-            store them in `rope_freqs.weight`; None where `rope_scaling` says it all.
         torch_dtype: dtype of the checkpoint as its config names it, e.g. `bfloat16`.
     """
 
@@ -91,7 +89,6 @@ class ModelSpec:
     has_qk_norm: bool = False
     tie_word_embeddings: bool = False
     sliding_window: int | None = None
-    rope_freq_factors: tuple[float, ...] | None = None
     torch_dtype: str = "float32"
 
     @property

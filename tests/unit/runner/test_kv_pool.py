@@ -1,0 +1,39 @@
+"""`KVPool` allocates everything at once, zeroed."""
+
+import torch
+
+from nanoserve.runner.kv_pool import KVPool
+from tests.tiny_models import CPU, tiny_spec
+
+
+def test_a_pool_has_k_and_v_of_every_layer() -> None:
+    """Each side of each layer is [num_blocks, block_size, K, D]."""
+    pool = KVPool(tiny_spec(num_layers=3), 5, 4, torch.float32, CPU)
+
+    assert len(pool.layers) == 3
+    assert all(side.shape == (5, 4, 2, 8) for layer in pool.layers for side in layer)
+    assert (pool.num_blocks, pool.block_size) == (5, 4)
+
+
+def test_a_pool_knows_its_bytes() -> None:
+    """Bytes are layers x 2 x blocks x slots x KV heads x head size x item size."""
+    pool = KVPool(tiny_spec(num_layers=3), 5, 4, torch.bfloat16, CPU)
+
+    assert pool.num_bytes == 3 * 2 * 5 * 4 * 2 * 8 * 2
+
+
+def test_a_new_pool_holds_zeros() -> None:
+    """No slot of a new pool holds what the memory held before."""
+    pool = KVPool(tiny_spec(), 5, 4, torch.float32, CPU)
+
+    assert all(not side.any() for layer in pool.layers for side in layer)
+
+
+def test_no_two_slots_share_memory() -> None:
+    """A write to one side of one layer is seen nowhere else."""
+    pool = KVPool(tiny_spec(), 5, 4, torch.float32, CPU)
+
+    pool.layers[1][0].fill_(1.0)
+
+    sums = [float(side.sum()) for layer in pool.layers for side in layer]
+    assert sums == [0.0, 0.0, float(5 * 4 * 2 * 8), 0.0]

@@ -1,0 +1,158 @@
+"""`ModelRunner` answers a step plan: tokens, scores, and errors by request."""
+
+import pytest
+import torch
+
+from nanoserve.errors import InvariantError
+from nanoserve.runner import model_runner
+from nanoserve.runner.model_runner import ModelRunner
+from nanoserve.sched.sampling_params import SamplingParams
+from nanoserve.sched.step import StepPlan
+from tests.tiny_models import execute, generate, random_decoder, runner_for, scheduled, tiny_spec
+
+TABLE = list(range(10, 20))
+RANDOM = SamplingParams(temperature=1.0, top_p=0.95)
+
+
+def new_runner(num_blocks: int = 64) -> ModelRunner:
+    return runner_for(random_decoder(tiny_spec()), num_blocks)
+
+
+def test_an_empty_step_has_an_empty_result() -> None:
+    """Nothing scheduled, nothing computed; the step id comes back."""
+    result = new_runner().execute(StepPlan(7, ()))
+
+    assert (result.step_id, result.sampled_token_ids, result.prompt_logprobs) == (7, (), {})
+
+
+def test_requests_that_do_not_sample_get_no_token() -> None:
+    """Tokens come in the plan's order, None for a chunk that ends inside its prompt."""
+    result = execute(
+        new_runner(),
+        scheduled([1, 2, 3], [0], request_id="a", samples=False),
+        scheduled([4, 5], [1], request_id="b"),
+    )
+
+    first, second = result.sampled_token_ids
+    assert first is None
+    assert second is not None
+
+
+def test_a_step_of_chunks_alone_samples_nothing() -> None:
+    """A step in which nobody samples returns None for each request."""
+    result = execute(new_runner(), scheduled([1, 2, 3], [0], samples=False))
+
+    assert result.sampled_token_ids == (None,)
+
+
+def test_a_seeded_answer_is_the_same_alone_in_a_crowd_and_recomputed() -> None:
+    """Token by token, with neighbours, or with its output prefilled again: one answer."""
+    prompt, seed = [5, 6, 7, 8, 9], 1234
+    alone = generate(new_runner(), prompt, 12, TABLE, sampling=RANDOM, seed=seed)
+
+    runner, crowd = new_runner(), list(prompt)
+    for step in range(12):
+        done = 0 if step == 6 else len(crowd) - 1  # after six tokens it is preempted
+        done = done if step else 0
+        result = execute(
+            runner,
+            *sorted(
+                [
+                    scheduled(
+                        crowd[done:],
+                        TABLE,
+                        num_computed_tokens=done,
+                        request_id="a",
+                        sampling=RANDOM,
+                        seed=seed,
+                    ),
+                    scheduled([step], range(30, 40), num_computed_tokens=step, request_id="b"),
+                ],
+                key=lambda request: len(request.token_ids),
+            ),
+        )
+        index = 0 if len(crowd) - done == 1 else 1
+        token = result.sampled_token_ids[index]
+        assert token is not None
+        crowd.append(token)
+
+    assert crowd[len(prompt) :] == alone
+    assert len(set(alone)) > 3
+
+
+def test_different_seeds_give_different_answers() -> None:
+    """The seed decides the draw."""
+    answers = {
+        tuple(generate(new_runner(), [5, 6], 8, TABLE, sampling=RANDOM, seed=seed))
+        for seed in range(4)
+    }
+
+    assert len(answers) == 4
+
+
+def test_prompt_scores_are_log_probabilities_whole_or_chunked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Scores are the log-softmax of the token that follows; chunks and batches agree."""
+    monkeypatch.setattr(model_runner, "SCORED_ROWS_AT_ONCE", 3)
+    prompt = [3, 1, 4, 1, 5, 9, 2, 6, 5]
+    whole = execute(
+        new_runner(), scheduled(prompt, TABLE, scored_token_ids=prompt[1:])
+    ).prompt_logprobs["a"]
+    runner = new_runner()
+    first = execute(
+        runner, scheduled(prompt[:4], TABLE, scored_token_ids=prompt[1:5], samples=False)
+    )
+    second = execute(
+        runner, scheduled(prompt[4:], TABLE, num_computed_tokens=4, scored_token_ids=prompt[5:])
+    )
+
+    chunked = first.prompt_logprobs["a"] + second.prompt_logprobs["a"]
+
+    assert len(whole) == len(prompt) - 1
+    assert all(score < 0 for score in whole)
+    assert chunked == pytest.approx(whole, abs=1e-4)
+
+
+def test_scores_of_all_continuations_sum_to_one() -> None:
+    """The scores of every possible next token are one probability distribution."""
+    runner = new_runner()
+    scores = [
+        execute(
+            runner, scheduled([8, token], TABLE, scored_token_ids=[token], samples=False)
+        ).prompt_logprobs["a"][0]
+        for token in range(97)
+    ]
+
+    assert float(torch.tensor(scores).exp().sum()) == pytest.approx(1.0, abs=1e-4)
+
+
+def test_logits_that_are_not_finite_name_the_request() -> None:
+    """NaN weights are an error that says whose answer it broke, not a token."""
+    decoder = random_decoder(tiny_spec())
+    decoder.embed_tokens.weight[42] = float("nan")
+    runner = runner_for(decoder)
+
+    with pytest.raises(InvariantError, match="not finite for b") as caught:
+        execute(
+            runner,
+            scheduled([1, 2], [0], request_id="a"),
+            scheduled([42, 43], [1], request_id="b"),
+        )
+
+    assert "for a" not in str(caught.value)
+    assert "float32" in str(caught.value)
+
+
+def test_a_broken_request_leaves_nothing_behind() -> None:
+    """Blocks that held NaN serve the next request as if they were new."""
+    decoder = random_decoder(tiny_spec())
+    clean = generate(runner_for(decoder), [5, 6, 7], 6, TABLE)
+    runner = runner_for(decoder)
+    healthy = decoder.embed_tokens.weight[42].clone()
+    decoder.embed_tokens.weight[42] = float("nan")
+    with pytest.raises(InvariantError):
+        execute(runner, scheduled([42] * 30, TABLE))
+    decoder.embed_tokens.weight[42] = healthy
+
+    assert generate(runner, [5, 6, 7], 6, TABLE) == clean
