@@ -58,6 +58,8 @@ class ModelSpec:
         rms_norm_eps: Epsilon of every RMSNorm.
         rope_theta: Base of the rotary frequencies.
         rope_scaling: None for plain RoPE.
+        rope_freq_factors: Divisors of the head_dim / 2 rotary frequencies, as GGUF files
+            store llama3 scaling; None where the file has none. Never with `rope_scaling`.
         has_qkv_bias: q, k and v projections have a bias (Qwen2).
         has_output_bias: The attention output projection has a bias.
         has_mlp_bias: The three MLP projections have a bias.
@@ -80,6 +82,7 @@ class ModelSpec:
     rms_norm_eps: float = 1e-5
     rope_theta: float = 10000.0
     rope_scaling: RopeScaling | None = None
+    rope_freq_factors: tuple[float, ...] | None = None
     has_qkv_bias: bool = False
     has_output_bias: bool = False
     has_mlp_bias: bool = False
