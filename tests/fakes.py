@@ -1,8 +1,8 @@
 """Stand-ins for the parts that need weights: a runner and a tokenizer without torch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from nanoserve.sched.step import StepPlan, StepResult
+from nanoserve.sched.step import ScheduledRequest, StepPlan, StepResult
 
 
 class FakeRunner:
@@ -34,6 +34,48 @@ class FakeRunner:
         for _ in range(num_tokens):
             tokens.append(self.next_token(tokens[-1], len(tokens)))
         return tokens[len(prompt_token_ids) :]
+
+
+class PagedFakeRunner(FakeRunner):
+    """A `FakeRunner` with a pool: it stores token ids where a model would store their KV.
+
+    After writing a step it reads back the whole history of each scheduled request through
+    its block table, and fails if the pool holds anything but that request's tokens.
+    """
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        tokens_of: Callable[[str], Sequence[int]],
+        vocab_size: int = 256,
+    ) -> None:
+        super().__init__(vocab_size)
+        self.block_size = block_size
+        self.tokens_of = tokens_of
+        self.slots: list[int | None] = [None] * (num_blocks * block_size)
+
+    def execute(self, step: StepPlan) -> StepResult:
+        written = [slot for request in step.scheduled for slot in self._write(request)]
+        assert len(written) == len(set(written)), "two tokens of a step share a slot"
+        for request in step.scheduled:
+            history = list(self.tokens_of(request.request_id))[: request.context_len]
+            stored = [self.slots[slot] for slot in self._slots_of(request, 0)]
+            assert stored == history, f"{request.request_id}: pool {stored}, tokens {history}"
+        return super().execute(step)
+
+    def _write(self, request: ScheduledRequest) -> list[int]:
+        written = self._slots_of(request, request.num_computed_tokens)
+        for slot, token_id in zip(written, request.token_ids, strict=True):
+            self.slots[slot] = token_id
+        return written
+
+    def _slots_of(self, request: ScheduledRequest, start: int) -> list[int]:
+        return [
+            request.block_table[position // self.block_size] * self.block_size
+            + position % self.block_size
+            for position in range(start, request.context_len)
+        ]
 
 
 class ByteTokenizer:

@@ -80,14 +80,14 @@ def admit_or_refuse(
     if not prompt_token_ids:
         message = "The prompt is empty; it needs at least one token."
         raise InvalidRequestError(message, "prompt")
-    _check_vocabulary(limits, "prompt", prompt_token_ids)
-    _check_vocabulary(limits, "stop_token_ids", sampling.stop_token_ids)
     room = limits.max_request_tokens - len(prompt_token_ids)
     requested = 1 if sampling.max_tokens is None else sampling.max_tokens
     if requested > room:
         raise PromptTooLongError(
             limits.max_request_tokens, len(prompt_token_ids), requested, "prompt"
         )
+    _check_vocabulary(limits, "prompt", prompt_token_ids)
+    _check_vocabulary(limits, "stop_token_ids", sampling.stop_token_ids)
     return sampling if sampling.max_tokens is not None else replace(sampling, max_tokens=room)
 
 

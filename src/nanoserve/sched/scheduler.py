@@ -10,7 +10,6 @@ Read next: `policy` for the choices, `block_manager` for the pool, `step` for th
 import secrets
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from nanoserve.errors import InvariantError
 from nanoserve.sched.admission import EngineLimits, admit_or_refuse
@@ -19,28 +18,13 @@ from nanoserve.sched.policy import order_by_phase, pick_victim
 from nanoserve.sched.request import Request, RequestStatus
 from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.sched.step import FinishReason, StepPlan, StepResult, TokenEvent
+from nanoserve.sched.step_check import check_answers
+from nanoserve.sched.step_draft import StepDraft
 
 
 def draw_seed() -> int:
     """Return 63 fresh random bits: the seed of a request that brings none."""
     return secrets.randbits(63)
-
-
-@dataclass(slots=True)
-class _StepDraft:
-    """A plan in the making: requests and their chunk lengths, and what is left to spend."""
-
-    budget_left: int
-    chunks: dict[Request, int] = field(default_factory=dict)
-    preempted: list[str] = field(default_factory=list)
-
-    def put(self, request: Request, num_scheduled_tokens: int) -> None:
-        self.chunks[request] = num_scheduled_tokens
-        self.budget_left -= num_scheduled_tokens
-
-    def drop(self, request: Request) -> None:
-        self.budget_left += self.chunks.pop(request, 0)
-        self.preempted.append(request.request_id)
 
 
 class Scheduler:
@@ -161,33 +145,28 @@ class Scheduler:
 
         Never empty while there is work. A plan that is not applied is forgotten: the
         next call plans the same tokens again, so a step that failed can be repeated.
+        No runner may still be at work on an earlier plan.
         """
         self._just_finished.clear()
-        draft = _StepDraft(self.limits.max_num_batched_tokens)
+        draft = StepDraft(self.limits.max_num_batched_tokens)
         self._continue_running(draft)
         if not draft.preempted:
             self._admit_waiting(draft)
-        plan = StepPlan(
-            step_id=self._next_step_id,
-            scheduled=tuple(
-                request.to_scheduled(chunk_len) for request, chunk_len in draft.chunks.items()
-            ),
-            preempted=tuple(draft.preempted),
-        )
+        plan = draft.to_plan(self._next_step_id)
         self._next_step_id += 1
         self._in_flight = (plan, tuple(draft.chunks))
         return plan
 
-    def _continue_running(self, draft: _StepDraft) -> None:
+    def _continue_running(self, draft: StepDraft) -> None:
         for request in order_by_phase(self._running):
             if request.status is RequestStatus.PREEMPTED:
                 continue  # the victim of one that came before it
             chunk_len = request.chunk_len(draft.budget_left)
             if chunk_len > 0 and self._make_room(request, chunk_len, draft):
-                draft.put(request, chunk_len)
+                self._put(request, chunk_len, draft)
 
-    def _make_room(self, request: Request, chunk_len: int, draft: _StepDraft) -> bool:
-        """Allocate blocks for a chunk, preempting as needed; False if `request` had to go."""
+    def _make_room(self, request: Request, chunk_len: int, draft: StepDraft) -> bool:
+        """Preempt until the blocks of a chunk are available; False if `request` had to go."""
         need = self._num_blocks_missing(request, request.num_computed_tokens + chunk_len)
         while need > self._blocks.num_available_blocks:
             victim = pick_victim(self._running)
@@ -195,8 +174,12 @@ class Scheduler:
             draft.drop(victim)
             if victim is request:
                 return False
-        request.block_table += self._blocks.allocate(need)
         return True
+
+    def _put(self, request: Request, chunk_len: int, draft: StepDraft) -> None:
+        need = self._num_blocks_missing(request, request.num_computed_tokens + chunk_len)
+        request.block_table += self._blocks.allocate(need)
+        draft.put(request, chunk_len)
 
     def _num_blocks_missing(self, request: Request, num_tokens: int) -> int:
         return max(0, self._blocks.blocks_for_length(num_tokens) - len(request.block_table))
@@ -209,7 +192,7 @@ class Scheduler:
         request.status = RequestStatus.PREEMPTED
         self._num_preemptions += 1
 
-    def _admit_waiting(self, draft: _StepDraft) -> None:
+    def _admit_waiting(self, draft: StepDraft) -> None:
         """Admit from the head of the queue while a place, budget and blocks are left.
 
         Blocks that running prefills will still need are not given away.
@@ -224,9 +207,7 @@ class Scheduler:
             if need + promised > self._blocks.num_available_beside(hits):
                 return
             self._admit(request, hits)
-            chunk_len = request.chunk_len(draft.budget_left)
-            self._make_room(request, chunk_len, draft)
-            draft.put(request, chunk_len)
+            self._put(request, request.chunk_len(draft.budget_left), draft)
             promised += self._num_blocks_missing(request, request.num_tokens)
 
     def _find_hits(self, request: Request) -> list[int]:
@@ -273,7 +254,7 @@ class Scheduler:
             message = f"the result is of step {result.step_id}; the step in flight is {expected}"
             raise InvariantError(message)
         in_flight = self._in_flight
-        _check_answers(in_flight[0], result)
+        check_answers(in_flight[0], result)
         self._in_flight = None
         return in_flight
 
@@ -313,27 +294,3 @@ class Scheduler:
             InvariantError: An identity is broken; both sides are printed.
         """
         self._blocks.check_integrity(request.block_table for request in self._requests.values())
-
-
-def _check_answers(plan: StepPlan, result: StepResult) -> None:
-    """Raise InvariantError unless `result` has what `plan` asked for, no more and no less."""
-    if len(result.sampled_token_ids) != len(plan.scheduled):
-        message = (
-            f"step {plan.step_id} planned {len(plan.scheduled)} requests; "
-            f"the result has {len(result.sampled_token_ids)}"
-        )
-        raise InvariantError(message)
-    for scheduled, token_id in zip(plan.scheduled, result.sampled_token_ids, strict=True):
-        if scheduled.samples != (token_id is not None):
-            message = (
-                f"request {scheduled.request_id!r} in step {plan.step_id}: "
-                f"samples is {scheduled.samples}, the sampled token is {token_id}"
-            )
-            raise InvariantError(message)
-        num_scores = len(result.prompt_logprobs.get(scheduled.request_id, ()))
-        if num_scores != len(scheduled.scored_token_ids):
-            message = (
-                f"request {scheduled.request_id!r} in step {plan.step_id}: "
-                f"{len(scheduled.scored_token_ids)} tokens to score, {num_scores} scores"
-            )
-            raise InvariantError(message)

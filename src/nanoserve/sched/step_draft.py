@@ -1,0 +1,39 @@
+"""A step in the making: what the scheduler has decided so far, and what is left to spend.
+
+Lives inside one call of `Scheduler.schedule`; `step` has what comes out of it.
+"""
+
+from dataclasses import dataclass, field
+
+from nanoserve.sched.request import Request
+from nanoserve.sched.step import StepPlan
+
+
+@dataclass(slots=True)
+class StepDraft:
+    """Requests with the length of their chunks; written by the `Scheduler` alone.
+
+    Attributes:
+        budget_left: Tokens that may still be scheduled.
+        chunks: Tokens to compute of each request, in the plan's order.
+        preempted: Ids of requests that had to make room.
+    """
+
+    budget_left: int
+    chunks: dict[Request, int] = field(default_factory=dict)
+    preempted: list[str] = field(default_factory=list)
+
+    def put(self, request: Request, chunk_len: int) -> None:
+        """Schedule `chunk_len` tokens of `request`."""
+        self.chunks[request] = chunk_len
+        self.budget_left -= chunk_len
+
+    def drop(self, victim: Request) -> None:
+        """Note that `victim` was preempted; tokens it had in this step are unspent again."""
+        self.budget_left += self.chunks.pop(victim, 0)
+        self.preempted.append(victim.request_id)
+
+    def to_plan(self, step_id: int) -> StepPlan:
+        """Freeze the draft; block tables must cover the scheduled tokens."""
+        scheduled = tuple(request.to_scheduled(num) for request, num in self.chunks.items())
+        return StepPlan(step_id, scheduled, tuple(self.preempted))

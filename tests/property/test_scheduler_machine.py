@@ -1,0 +1,156 @@
+"""`Scheduler` under any order of adds, aborts, steps and lost steps.
+
+The runner stores token ids in a pool and reads every history back (`PagedFakeRunner`), a
+second scheduler is fed alike, and at the end every answer is what the request alone would
+have got.
+"""
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from nanoserve.errors import PromptTooLongError
+from nanoserve.sched.admission import EngineLimits
+from nanoserve.sched.sampling_params import SamplingParams
+from nanoserve.sched.step import FinishReason, StepPlan
+from tests.sched_driver import SchedDriver, expected_output
+from tests.strategies import engine_limits, prompts, sampling_params
+
+
+@dataclass
+class Added:
+    """What was asked for, and the prompt tokens scored so far."""
+
+    prompt_token_ids: tuple[int, ...]
+    sampling: SamplingParams
+    scored_token_ids: list[int]
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    """One scheduler with a checking runner, and its twin."""
+
+    @initialize(limits=engine_limits())
+    def start(self, limits: EngineLimits) -> None:
+        self.limits = limits
+        self.driver = SchedDriver(limits)
+        self.twin = SchedDriver(limits)
+        self.added: dict[str, Added] = {}
+
+    @rule(prompt=prompts(), sampling=sampling_params(), salt=st.sampled_from([b"", b"", b"other"]))
+    def add(self, prompt: tuple[int, ...], sampling: SamplingParams, salt: bytes) -> None:
+        request_id = f"r{len(self.added)}"
+        if len(prompt) + (sampling.max_tokens or 1) > self.limits.max_request_tokens:
+            with pytest.raises(PromptTooLongError):
+                self.driver.add(request_id, prompt, sampling, salt)
+            return
+        self.driver.add(request_id, prompt, sampling, salt)
+        self.twin.add(request_id, prompt, sampling, salt)
+        self.added[request_id] = Added(prompt, sampling, [])
+
+    @precondition(lambda self: self.added)
+    @rule(data=st.data())
+    def abort(self, data: st.DataObject) -> None:
+        request_id = data.draw(st.sampled_from(sorted(self.added)))
+        for driver in (self.driver, self.twin):
+            driver.abort(request_id)
+            driver.scheduler.check_integrity()
+
+    @rule()
+    def step(self) -> None:
+        plan = self.checked_plan()
+        result = self.driver.runner.execute(plan)
+        self.driver.apply(result)
+        self.twin.apply(result)
+        self.note_scores(plan)
+
+    @rule(num_steps=st.integers(2, 12))
+    def run(self, num_steps: int) -> None:
+        for _ in range(num_steps):
+            self.step()
+
+    @rule(data=st.data())
+    def step_with_an_abort_in_flight(self, data: st.DataObject) -> None:
+        plan = self.checked_plan()
+        result = self.driver.runner.execute(plan)
+        if plan.scheduled:
+            victim = data.draw(st.sampled_from(plan.scheduled)).request_id
+            self.driver.abort(victim)
+            self.twin.abort(victim)
+        self.driver.apply(result)
+        self.twin.apply(result)
+        self.note_scores(plan)
+
+    @rule()
+    def lose_a_step(self) -> None:
+        self.driver.runner.execute(self.checked_plan())
+
+    def checked_plan(self) -> StepPlan:
+        oldest = next(iter(self.driver.scheduler._running), None)
+        has_work = self.driver.scheduler.has_work
+        plan = self.driver.plan()
+
+        assert plan == self.twin.plan(), "fed alike, two schedulers plan alike"
+        assert plan.is_empty == (not has_work)
+        assert plan.num_tokens <= self.limits.max_num_batched_tokens
+        assert self.driver.scheduler.num_running <= self.limits.max_num_seqs
+        ids = [scheduled.request_id for scheduled in plan.scheduled]
+        assert len(ids) == len(set(ids))
+        assert not set(ids) & set(plan.preempted)
+        if oldest is not None:
+            assert oldest.request_id in ids, "the oldest running request makes progress"
+        self.check_decodes(ids)
+        self.check_slots(plan)
+        self.driver.scheduler.check_integrity()
+        return plan
+
+    def check_decodes(self, ids: list[str]) -> None:
+        """Every running decode is scheduled."""
+        running = self.driver.scheduler._running
+        decodes = {r.request_id for r in running if r.num_uncomputed_tokens == 1}
+        assert decodes <= set(ids)
+
+    def check_slots(self, plan: StepPlan) -> None:
+        """Nobody writes to a block that others may read."""
+        blocks = self.driver.scheduler._blocks
+        for scheduled in plan.scheduled:
+            first = scheduled.num_computed_tokens // self.limits.block_size
+            for block_id in scheduled.block_table[first:]:
+                assert blocks.ref_count(block_id) == 1
+                assert not blocks.is_registered(block_id)
+
+    def note_scores(self, plan: StepPlan) -> None:
+        for scheduled in plan.scheduled:
+            self.added[scheduled.request_id].scored_token_ids += scheduled.scored_token_ids
+
+    def teardown(self) -> None:
+        if not hasattr(self, "driver"):
+            return
+        for _ in range(5_000):
+            if not self.driver.scheduler.has_work:
+                break
+            self.step()
+        assert set(self.driver.reasons) == set(self.added), "one final event for every request"
+        assert self.driver.scheduler.num_used_blocks == 0
+        for request_id in self.added:
+            self.check_answer(request_id)
+
+    def check_answer(self, request_id: str) -> None:
+        added = self.added[request_id]
+        output, reason = expected_output(self.limits, added.prompt_token_ids, added.sampling)
+        to_score = list(added.prompt_token_ids[1:]) if added.sampling.prompt_logprobs else []
+        if self.driver.reasons[request_id] is FinishReason.ABORT:
+            got = self.driver.outputs[request_id]
+            assert got == output[: len(got)]
+            assert added.scored_token_ids == to_score[: len(added.scored_token_ids)]
+            return
+        assert self.driver.reasons[request_id] is reason
+        assert self.driver.outputs[request_id] == output
+        assert added.scored_token_ids == to_score
+        assert self.driver.num_cached[request_id] < len(added.prompt_token_ids)
+
+
+TestSchedulerMachine = SchedulerMachine.TestCase
+TestSchedulerMachine.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)

@@ -1,0 +1,1 @@
+"""One test file per module; the same tree as the package."""
