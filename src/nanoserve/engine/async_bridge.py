@@ -187,9 +187,9 @@ class AsyncEngine:
         with self._changed:
             self._stop_requested = True
             self._changed.notify_all()
+        self._end_all(HealthStatus.STOPPED, FinishReason.ABORT, "The server is shutting down.")
         if self.is_alive:
             self._thread.join(JOIN_TIMEOUT_S)
-        self._end_all(HealthStatus.STOPPED, FinishReason.ABORT, "The server is shutting down.")
 
     def _refusal(self) -> str:
         if self._death is not None:
@@ -209,7 +209,8 @@ class AsyncEngine:
         try:
             while self._wait_for_work():
                 self._take_turn()
-            self._abort_all()
+            self._core.abort_all()
+            self._snapshot = self._core.snapshot()
         except BaseException as error:  # border: whatever it is, every waiter must hear of it
             logger.exception("The engine loop died.")
             self._die(error)
@@ -262,11 +263,6 @@ class AsyncEngine:
                 self._num_in_flight -= 1
         if request_ids:
             self._changed.notify_all()
-
-    def _abort_all(self) -> None:
-        for request_id in list(self._streams):
-            self._core.abort(request_id)
-        self._snapshot = self._core.snapshot()
 
     def _die(self, error: BaseException) -> None:
         with self._changed:

@@ -65,6 +65,11 @@ class EngineCore:
             return None
         return self._end(request_id, FinishReason.ABORT, None)
 
+    def abort_all(self) -> None:
+        """End every request and release all blocks."""
+        for request_id in list(self._requests):
+            self.abort(request_id)
+
     def step(self) -> list[OutputDelta]:
         """Run one forward pass.
 
