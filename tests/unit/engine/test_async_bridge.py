@@ -174,7 +174,6 @@ def test_shutdown_without_drain_tells_the_waiter() -> None:
     async def main() -> list[OutputDelta]:
         stream = engine.submit([make_request(max_tokens=400)])
         ending = asyncio.create_task(asyncio.to_thread(engine.shutdown))
-        runner.gate.release()
         deltas = await read(stream)
         runner.open()
         await ending

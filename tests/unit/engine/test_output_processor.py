@@ -1,14 +1,17 @@
 """Tokens to text, stop strings, and why an answer ended."""
 
+from typing import Any
+
 import pytest
 
+from nanoserve.engine.interface import OutputDelta
 from nanoserve.engine.output_processor import OutputProcessor
 from nanoserve.sched.step import FinishReason, TokenEvent
 from tests.builders import make_request
 from tests.fakes import ByteTokenizer
 
 
-def feed(text: bytes, end: FinishReason | None = None, **sampling: object):  # type: ignore[no-untyped-def]
+def feed(text: bytes, end: FinishReason | None = None, **sampling: Any) -> list[OutputDelta]:
     """Return the deltas of one token per byte; the last event carries `end`."""
     processor = OutputProcessor(ByteTokenizer())
     processor.add(make_request(**sampling))
