@@ -15,6 +15,7 @@ NanoserveError
 │   ├── InvalidRequestError      field, value, allowed range                400
 │   ├── PromptTooLongError       the limit, prompt and requested tokens     400
 │   ├── UnknownModelError        the name, and what is served               404
+│   ├── BodyTooLargeError        carries the limit in bytes                 413
 │   └── QueueFullError           carries retry_after_s                      429
 └── EngineError                  our mistake                                HTTP 5xx
     ├── EngineStoppedError       the loop is gone or going                  503
@@ -184,6 +185,20 @@ class UnknownModelError(RequestError):
         self.served = served
         super().__init__(
             f"The model {model!r} is not served here. Served: {', '.join(served)}.", "model"
+        )
+
+
+class BodyTooLargeError(RequestError):
+    """The request body has more bytes than are read."""
+
+    status_code = 413
+    code = "body_too_large"
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        super().__init__(
+            f"The request body is larger than {format_bytes(limit_bytes)}, the most this server "
+            "reads. Send fewer or shorter prompts."
         )
 
 

@@ -1,0 +1,108 @@
+"""Bytes of a request to plain Python values, strictly and within bounds.
+
+Refuses what `json` lets through: NaN and infinite numbers, lone surrogates, endless
+nesting. Knows nothing of fields (see `protocol`).
+"""
+
+import json
+import math
+from typing import Any, NoReturn
+
+from starlette.requests import Request
+
+from nanoserve.errors import BodyTooLargeError, InvalidRequestError
+from nanoserve.units import MIB
+
+MAX_BODY_BYTES = 8 * MIB
+MAX_DEPTH = 64  # nested arrays and objects; OpenAI's requests need about 10
+_MAX_INT_DIGITS = 20  # more than any field takes; keeps int() linear
+
+
+async def read_body(request: Request, max_bytes: int = MAX_BODY_BYTES) -> bytes:
+    """Read the whole body.
+
+    Raises:
+        BodyTooLargeError: As soon as it is certain; the rest is not read.
+    """
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared[:20]) > max_bytes:
+        raise BodyTooLargeError(max_bytes)
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > max_bytes:
+            raise BodyTooLargeError(max_bytes)
+    return bytes(body)
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    """Parse a JSON object.
+
+    Raises:
+        InvalidRequestError: Not UTF-8, not JSON, not an object, nested deeper than
+            `MAX_DEPTH`, or with a number or string that JSON does not know.
+    """
+    try:
+        value = json.loads(
+            body.decode("utf-8"),
+            parse_constant=_refuse_constant,
+            parse_float=_parse_float,
+            parse_int=_parse_int,
+        )
+    except UnicodeDecodeError as error:
+        _refuse(f"is not UTF-8 at byte {error.start}")
+    except json.JSONDecodeError as error:
+        _refuse(f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}")
+    except RecursionError:
+        _refuse(f"is nested deeper than {MAX_DEPTH} levels")
+    if not isinstance(value, dict):
+        _refuse("must be a JSON object")
+    _check_values(value)
+    return value
+
+
+def _parse_float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        _refuse(f"has the number {text[:_MAX_INT_DIGITS]}, which is out of range")
+    return value
+
+
+def _parse_int(text: str) -> int:
+    if len(text) > _MAX_INT_DIGITS:
+        _refuse(f"has a whole number of {len(text)} digits; at most {_MAX_INT_DIGITS} are read")
+    return int(text)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    _refuse(f"has the literal {name}, which is not JSON")
+
+
+def _check_values(root: dict[str, Any]) -> None:
+    level: list[Any] = [root]
+    for _ in range(MAX_DEPTH):
+        level = [child for value in level for child in _children(value)]
+        if not level:
+            return
+    _refuse(f"is nested deeper than {MAX_DEPTH} levels")
+
+
+def _children(value: Any) -> list[Any]:
+    """Return the containers and strings inside a container; check a string."""
+    if isinstance(value, str):
+        _check_text(value)
+        return []
+    items = [*value, *value.values()] if isinstance(value, dict) else value
+    return [item for item in items if isinstance(item, (str, dict, list))]
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        _refuse(f"has a lone surrogate at index {error.start} of a string")
+
+
+def _refuse(problem: str) -> NoReturn:
+    message = f"The request body {problem}."
+    raise InvalidRequestError(message)

@@ -1,0 +1,119 @@
+"""Runs the application until a signal or the engine's death, and ends it in bounded time.
+
+First SIGINT or SIGTERM: /health is 503 and new requests are refused at once, running
+answers go on for `drain_seconds`. Second: everything ends now. Both exit 0; an engine
+that dies exits 1 after every waiter has been told.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from fastapi import FastAPI
+
+from nanoserve.engine.async_bridge import AsyncEngine
+from nanoserve.server.http_protocol import BoundedHttpProtocol
+
+logger = logging.getLogger(__name__)
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_LAST_FRAMES_S = 2  # for error frames to reach their readers once the engine has stopped
+EXIT_OK = 0
+EXIT_ENGINE_DIED = 1
+
+
+class _QuietServer(uvicorn.Server):
+    """A uvicorn server that leaves signals to `_Lifecycle`."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Lifecycle:
+    """Turns signals and the engine's death into an orderly end of a server."""
+
+    def __init__(self, server: uvicorn.Server, engine: AsyncEngine, drain_seconds: float) -> None:
+        self._server = server
+        self._engine = engine
+        self._drain_seconds = drain_seconds
+        self._ending: asyncio.Task[None] | None = None
+        self.exit_code = EXIT_OK
+
+    async def run(self, sockets: list[socket.socket] | None) -> int:
+        """Serve until the end; return the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._on_signal)
+        self._engine.on_death(lambda: loop.call_soon_threadsafe(self._on_death))
+        try:
+            await self._server.serve(sockets)
+        finally:
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
+            await asyncio.to_thread(self._engine.shutdown)
+        return self.exit_code
+
+    def _on_signal(self) -> None:
+        if self._ending is not None:
+            logger.warning("Second signal: ending now.")
+            self._server.should_exit = self._server.force_exit = True
+            return
+        logger.info("Draining for at most %g s. A second signal ends now.", self._drain_seconds)
+        self._engine.begin_drain()
+        self._ending = asyncio.create_task(self._drain())
+
+    async def _drain(self) -> None:
+        """Stop the engine once it is idle or its time is up; its last words go out after."""
+        await asyncio.to_thread(self._engine.shutdown, self._drain_seconds)
+        self._server.should_exit = True
+
+    def _on_death(self) -> None:
+        logger.critical("The engine died; the server stops.")
+        self.exit_code = EXIT_ENGINE_DIED
+        self._server.should_exit = True
+
+
+def serve(
+    app: FastAPI,
+    engine: AsyncEngine,
+    *,
+    host: str,
+    port: int,
+    drain_seconds: float,
+    log_level: str = "info",
+) -> int:
+    """Bind, serve, and return the process's exit code. Blocks; call it in the main thread.
+
+    Args:
+        app: From `build_app`.
+        engine: Started; it is stopped on the way out.
+        host: Address to bind.
+        port: 0 lets the system choose; uvicorn logs the choice.
+        drain_seconds: How long running answers may go on after the first signal.
+        log_level: uvicorn's.
+    """
+    config = make_config(app, host, port, log_level)
+    server = _QuietServer(config)
+    lifecycle = Lifecycle(server, engine, drain_seconds)
+    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        return runner.run(lifecycle.run(None))
+
+
+def make_config(app: FastAPI, host: str, port: int, log_level: str = "info") -> uvicorn.Config:
+    """Return uvicorn's settings: bounded headers, no websockets, a short goodbye."""
+    return uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        http=BoundedHttpProtocol,
+        ws="none",
+        log_level=log_level,
+        access_log=log_level == "debug",
+        timeout_graceful_shutdown=_LAST_FRAMES_S,
+        server_header=False,
+    )

@@ -1,0 +1,120 @@
+"""Engines over fakes, and runners that stop, fail or wait on command."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from nanoserve.engine.async_bridge import AsyncEngine
+from nanoserve.engine.engine_core import EngineCore
+from nanoserve.engine.interface import GenerationRequest
+from nanoserve.sched.admission import EngineLimits
+from nanoserve.sched.sampling_params import SamplingParams
+from nanoserve.sched.scheduler import Scheduler
+from nanoserve.sched.step import StepPlan, StepResult
+from nanoserve.server.serving_context import ServingContext
+from nanoserve.text.chat_template import ChatTemplate
+from tests.fakes import ByteTokenizer, FakeRunner
+
+TIMEOUT_S = 10.0  # for waits on events; a test that needs it has failed
+CHAT_TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}<assistant>"
+
+
+class AsciiRunner(FakeRunner):
+    """Draws printable ASCII only, so that every token is one character of text."""
+
+    def next_token(self, last_token_id: int, position: int) -> int:
+        return 33 + (last_token_id * 31 + position * 7 + 1) % 90
+
+
+class GatedRunner(AsciiRunner):
+    """Executes a step for each `gate.release()`; `open` lets everything through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Semaphore(0)
+        self.is_open = False
+
+    def open(self) -> None:
+        self.is_open = True
+        self.gate.release()
+
+    def execute(self, step: StepPlan) -> StepResult:
+        if not self.is_open and not self.gate.acquire(timeout=TIMEOUT_S):
+            message = "nobody opened the gate"
+            raise TimeoutError(message)
+        return super().execute(step)
+
+
+class FailingRunner(AsciiRunner):
+    """Raises what `errors` holds for a call, counted from 0."""
+
+    def __init__(self, errors: dict[int, BaseException]) -> None:
+        super().__init__()
+        self.errors = errors
+        self.num_calls = 0
+
+    def execute(self, step: StepPlan) -> StepResult:
+        call, self.num_calls = self.num_calls, self.num_calls + 1
+        if call in self.errors:
+            raise self.errors[call]
+        return super().execute(step)
+
+
+def make_limits(**changes: Any) -> EngineLimits:
+    fields: dict[str, Any] = {
+        "num_blocks": 512,
+        "block_size": 4,
+        "max_num_seqs": 8,
+        "max_num_batched_tokens": 64,
+        "max_model_len": 512,
+        "vocab_size": 256,
+    }
+    return EngineLimits(**(fields | changes))
+
+
+def make_core(
+    runner: FakeRunner | None = None,
+    limits: EngineLimits | None = None,
+    codec: ByteTokenizer | None = None,
+    **options: Any,
+) -> EngineCore:
+    scheduler = Scheduler(limits or make_limits())
+    return EngineCore(scheduler, runner or AsciiRunner(), codec or ByteTokenizer(), **options)
+
+
+def make_engine(
+    runner: FakeRunner | None = None,
+    limits: EngineLimits | None = None,
+    max_in_flight: int = 256,
+    **options: Any,
+) -> AsyncEngine:
+    limits = limits or make_limits()
+    return AsyncEngine(make_core(runner, limits), limits, max_in_flight, **options)
+
+
+def make_context(engine: AsyncEngine, **changes: Any) -> ServingContext:
+    fields: dict[str, Any] = {
+        "engine": engine,
+        "codec": ByteTokenizer(),
+        "chat_template": ChatTemplate(CHAT_TEMPLATE, None, None),
+        "model_name": "fake",
+        "version": "0.0",
+    }
+    return ServingContext(**(fields | changes))
+
+
+def make_request(
+    request_id: str = "a", prompt: str = "hello", **sampling: Any
+) -> GenerationRequest:
+    params = SamplingParams(**({"max_tokens": 5} | sampling))
+    return GenerationRequest(request_id, tuple(prompt.encode()), params)
+
+
+def expected_text(prompt: str, num_tokens: int) -> str:
+    """Return what `AsciiRunner` answers to a prompt."""
+    return bytes(AsciiRunner().continuation(prompt.encode(), num_tokens)).decode()
+
+
+def counter(values: list[float]) -> Callable[[], float]:
+    """Return a clock that shows `values[0]`, which the test may change."""
+    return lambda: values[0]

@@ -1,0 +1,210 @@
+"""The synchronous step: text, aborts, out of memory, faults of one request."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from nanoserve.engine.engine_core import EngineCore
+from nanoserve.engine.interface import OutputDelta
+from nanoserve.sched.step import FinishReason
+from tests.builders import FailingRunner, expected_text, make_core, make_limits, make_request
+from tests.fakes import ByteDecodeStream, ByteTokenizer
+
+
+class OutOfMemoryError(RuntimeError):
+    """Named as torch's."""
+
+
+def run(core: EngineCore) -> dict[str, list[OutputDelta]]:
+    """Step until nothing is left; return the deltas by request."""
+    deltas: dict[str, list[OutputDelta]] = {}
+    while core.has_work:
+        for delta in core.step():
+            deltas.setdefault(delta.request_id, []).append(delta)
+    return deltas
+
+
+def text_of(deltas: Sequence[OutputDelta]) -> str:
+    return "".join(delta.text for delta in deltas)
+
+
+def test_each_request_gets_its_own_text() -> None:
+    """Requests in one batch answer as they do alone, and end once."""
+    core = make_core()
+    prompts = {f"r{i}": "x" * (i * 9 + 1) for i in range(12)}
+    for request_id, prompt in prompts.items():
+        core.add(make_request(request_id, prompt, max_tokens=7))
+
+    deltas = run(core)
+
+    assert {key: text_of(value) for key, value in deltas.items()} == {
+        key: expected_text(prompt, 7) for key, prompt in prompts.items()
+    }
+    ends = [[d.finish_reason for d in value if d.finish_reason] for value in deltas.values()]
+    assert ends == [[FinishReason.LENGTH]] * 12
+
+
+def test_stop_string_releases_the_blocks() -> None:
+    """A request that ends on a stop string leaves the scheduler in the same step."""
+    core = make_core()
+    stop = expected_text("hello", 6)[3:5]
+    core.add(make_request(max_tokens=100, stop=(stop,)))
+
+    deltas = run(core)["a"]
+
+    assert text_of(deltas) == expected_text("hello", 6)[:3]
+    assert deltas[-1].finish_reason is FinishReason.STOP
+    assert sum(len(delta.token_ids) for delta in deltas) == 5
+    assert core.snapshot().gauges.num_used_blocks == 0
+
+
+def test_abort_while_running_releases_the_blocks() -> None:
+    """An aborted request ends with ABORT, once, and holds nothing."""
+    core = make_core()
+    core.add(make_request(max_tokens=100))
+    core.step()
+
+    delta = core.abort("a")
+
+    assert delta is not None
+    assert delta.finish_reason is FinishReason.ABORT
+    assert core.abort("a") is None
+    assert core.snapshot().gauges.num_used_blocks == 0
+    assert not core.has_work
+
+
+def test_abort_while_waiting_ends_the_request() -> None:
+    """A queued request can be aborted before it ever ran."""
+    core = make_core(limits=make_limits(max_num_seqs=1))
+    core.add(make_request("first", max_tokens=3))
+    core.add(make_request("second", max_tokens=3))
+    core.step()
+
+    core.abort("second")
+
+    assert set(run(core)) == {"first"}
+
+
+def test_prompt_logprobs_are_collected_over_chunks() -> None:
+    """The last delta scores every prompt token but the first."""
+    core = make_core(limits=make_limits(max_num_seqs=1, max_num_batched_tokens=4))
+    core.add(make_request(prompt="twelve bytes", max_tokens=2, prompt_logprobs=True))
+
+    deltas = run(core)["a"]
+
+    assert deltas[-1].prompt_logprobs == (None, *[-1.0] * 11)
+    assert deltas[0].prompt_logprobs is None
+
+
+def test_prefix_hit_is_reported() -> None:
+    """The second of two equal prompts says how many tokens it did not compute."""
+    core = make_core()
+    core.add(make_request("a", "twelve bytes"))
+    run(core)
+    core.add(make_request("b", "twelve bytes"))
+
+    deltas = run(core)["b"]
+
+    assert deltas[-1].num_cached_tokens == 8
+    assert core.snapshot().cached_prompt_tokens == 8
+
+
+@pytest.mark.parametrize("error", [MemoryError("no"), OutOfMemoryError("no")])
+def test_out_of_memory_fails_the_newest_and_goes_on(error: Exception) -> None:
+    """The older half is served as if nothing had happened."""
+    core = make_core(FailingRunner({1: error}))
+    for name in ("old", "middle", "new"):
+        core.add(make_request(name, name))
+
+    deltas = run(core)
+
+    assert text_of(deltas["old"]) == expected_text("old", 5)
+    for name in ("middle", "new"):
+        assert deltas[name][-1].finish_reason is FinishReason.ERROR
+        assert "memory" in (deltas[name][-1].error or "")
+    assert core.snapshot().gauges.num_used_blocks == 0
+
+
+def test_out_of_memory_of_a_single_request_is_its_own_error() -> None:
+    """With one request running it fails alone, and the engine serves the next."""
+    core = make_core(FailingRunner({0: MemoryError()}))
+    core.add(make_request("a"))
+    failed = run(core)
+    core.add(make_request("b"))
+
+    assert failed["a"][-1].finish_reason is FinishReason.ERROR
+    assert text_of(run(core)["b"]) == expected_text("hello", 5)
+
+
+def test_out_of_memory_twice_in_a_step_is_raised() -> None:
+    """When the smaller step fails as well, the loop must end."""
+    core = make_core(FailingRunner({0: MemoryError(), 1: MemoryError()}))
+    core.add(make_request("a"))
+    core.add(make_request("b"))
+
+    with pytest.raises(MemoryError):
+        core.step()
+
+
+def test_other_exceptions_are_raised() -> None:
+    """A fault of the runner is not one request's fault."""
+    core = make_core(FailingRunner({0: RuntimeError("device lost")}))
+    core.add(make_request())
+
+    with pytest.raises(RuntimeError, match="device lost"):
+        core.step()
+
+
+class _FragileTokenizer(ByteTokenizer):
+    """Its first stream breaks on the third token."""
+
+    def __init__(self) -> None:
+        self.num_streams = 0
+
+    def decode_stream(self) -> ByteDecodeStream:
+        self.num_streams += 1
+        return _BreakingStream() if self.num_streams == 1 else ByteDecodeStream()
+
+
+class _BreakingStream(ByteDecodeStream):
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_pushed = 0
+
+    def push(self, token_id: int) -> str:
+        self.num_pushed += 1
+        if self.num_pushed == 3:
+            message = "bad token"
+            raise ValueError(message)
+        return super().push(token_id)
+
+
+def test_fault_in_decoding_is_that_requests_error() -> None:
+    """Another request in the same batch is served."""
+    core = make_core(codec=_FragileTokenizer())
+    core.add(make_request("bad"))
+    core.add(make_request("good"))
+
+    deltas = run(core)
+
+    assert deltas["bad"][-1].finish_reason is FinishReason.ERROR
+    assert "bad token" in (deltas["bad"][-1].error or "")
+    assert text_of(deltas["good"]) == expected_text("hello", 5)
+
+
+def test_preempted_requests_are_counted_once() -> None:
+    """Under preemption, TTFT and e2e are observed once per request and no token is lost."""
+    limits = make_limits(num_blocks=12, max_num_batched_tokens=16)
+    core = make_core(limits=limits)
+    for i in range(8):
+        core.add(make_request(f"r{i}", "prompt" + str(i), max_tokens=30))
+
+    deltas = run(core)
+
+    stats = core.snapshot()
+    assert stats.gauges.num_preemptions > 0
+    assert (stats.ttft_s.count, stats.e2e_s.count) == (8, 8)
+    assert stats.generation_tokens == 8 * 30
+    assert stats.finished[FinishReason.LENGTH] == 8
+    for i in range(8):
+        assert text_of(deltas[f"r{i}"]) == expected_text("prompt" + str(i), 30)
