@@ -79,7 +79,7 @@ class ServerOptions:
     )
     max_queue: int = _option(256, "most requests waiting for a place before 429")
     drain_seconds: float = _option(10.0, "how long running answers may go on after SIGTERM")
-    log_level: str = _option("info", "debug, info, warning or error")
+    log_level: str = _option("warning", "debug, info, warning or error")
 
     def __post_init__(self) -> None:
         """Refuse impossible values.

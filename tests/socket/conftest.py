@@ -57,7 +57,7 @@ def _serving(engine: AsyncEngine, **context: Any) -> Iterator[Served]:
     listener = socket.create_server(("127.0.0.1", 0), backlog=512)
     port = listener.getsockname()[1]
     app = build_app(make_context(engine, **context))
-    server = _ThreadServer(make_config(app, "127.0.0.1", port, log_level="critical"))
+    server = _ThreadServer(make_config(app, "critical"))
     engine.start()
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
     thread.start()

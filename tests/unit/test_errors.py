@@ -14,7 +14,8 @@ from nanoserve.errors import (
 
 def classes_under(root: type) -> list[str]:
     """Return the tree as `depth name` lines, in no order."""
-    found = []
+    found: list[str] = []
+    child: type
     for child in root.__subclasses__():
         if child.__module__ == errors.__name__:
             found += [f"{root.__name__}>{child.__name__}", *classes_under(child)]

@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -57,8 +58,7 @@ class RequestTimes:
     @property
     def gaps_s(self) -> list[float]:
         """Gaps between events."""
-        times = self.event_times_s
-        return [later - sooner for sooner, later in zip(times, times[1:], strict=False)]
+        return [later - sooner for sooner, later in pairwise(self.event_times_s)]
 
 
 @dataclass(frozen=True, slots=True)

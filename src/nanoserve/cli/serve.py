@@ -87,7 +87,8 @@ def serve_model(engine_options: EngineOptions, server_options: ServerOptions) ->
             max_in_flight=booted.limits.max_num_seqs + server_options.max_queue,
         )
         name = server_options.served_model_name or booted.model_name
-        app = build_app(ServingContext(engine, booted.tokenizer, booted.chat_template, name))
+        context = ServingContext(engine, booted.tokenizer, booted.chat_template, name, __version__)
+        app = build_app(context)
         engine.start()
         url = f"http://{server_options.host}:{listening.getsockname()[1]}"
         console.print(f"ready in {seconds:.1f} s; {name} on {url}", highlight=False)

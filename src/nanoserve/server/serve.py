@@ -44,7 +44,7 @@ class Lifecycle:
         self._ending: asyncio.Task[None] | None = None
         self.exit_code = EXIT_OK
 
-    async def run(self, sockets: list[socket.socket] | None) -> int:
+    async def run(self, sockets: list[socket.socket]) -> int:
         """Serve until the end; return the exit code."""
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
@@ -81,35 +81,30 @@ class Lifecycle:
 def serve(
     app: FastAPI,
     engine: AsyncEngine,
+    listening: socket.socket,
     *,
-    host: str,
-    port: int,
     drain_seconds: float,
-    log_level: str = "info",
+    log_level: str = "warning",
 ) -> int:
-    """Bind, serve, and return the process's exit code. Blocks; call it in the main thread.
+    """Serve and return the process's exit code. Blocks; call it in the main thread.
 
     Args:
         app: From `build_app`.
         engine: Started; it is stopped on the way out.
-        host: Address to bind.
-        port: 0 lets the system choose; uvicorn logs the choice.
+        listening: Bound and listening; closed on the way out.
         drain_seconds: How long running answers may go on after the first signal.
         log_level: uvicorn's.
     """
-    config = make_config(app, host, port, log_level)
-    server = _QuietServer(config)
-    lifecycle = Lifecycle(server, engine, drain_seconds)
+    config = make_config(app, log_level)
+    lifecycle = Lifecycle(_QuietServer(config), engine, drain_seconds)
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        return runner.run(lifecycle.run(None))
+        return runner.run(lifecycle.run([listening]))
 
 
-def make_config(app: FastAPI, host: str, port: int, log_level: str = "info") -> uvicorn.Config:
+def make_config(app: FastAPI, log_level: str) -> uvicorn.Config:
     """Return uvicorn's settings: bounded headers, no websockets, a short goodbye."""
     return uvicorn.Config(
         app,
-        host=host,
-        port=port,
         http=BoundedHttpProtocol,
         ws="none",
         log_level=log_level,

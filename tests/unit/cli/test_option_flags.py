@@ -22,7 +22,12 @@ def test_every_option_is_a_flag() -> None:
 def test_flags_reach_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
     """Values given on the command line arrive in the frozen options."""
     seen: list[tuple[EngineOptions, ServerOptions]] = []
-    monkeypatch.setattr("nanoserve.cli.serve.serve_model", lambda e, s: seen.append((e, s)) or 0)
+
+    def record(engine: EngineOptions, server: ServerOptions) -> int:
+        seen.append((engine, server))
+        return 0
+
+    monkeypatch.setattr("nanoserve.cli.serve.serve_model", record)
     flags = ["--port", "0", "--kv-cache-bytes", "1.5GiB", "--no-enable-prefix-caching"]
     result = CliRunner().invoke(command_line.app, ["serve", "model-dir", *flags])
 
