@@ -56,7 +56,8 @@ def start(*arguments: str) -> Server:
 
 def stop(server: Server, number: int = signal.SIGINT) -> int:
     server.process.send_signal(number)
-    return server.process.wait(timeout=30)
+    with server.process:
+        return server.process.wait(timeout=30)
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,9 @@ class ConsoleListener:
         self._stage = name
 
     def progress(self, done: int, total: int) -> None:
-        """Move the stage's bar."""
+        """Move the stage's bar; nothing where the output is no terminal."""
+        if not self._console.is_terminal:
+            return
         if self._bar is None:
             columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
             self._bar = Progress(*columns, console=self._console, transient=True)
