@@ -41,6 +41,9 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule(prompt=prompts(), sampling=sampling_params(), salt=st.sampled_from([b"", b"", b"other"]))
     def add(self, prompt: tuple[int, ...], sampling: SamplingParams, salt: bytes) -> None:
+        self.add_one(prompt, sampling, salt)
+
+    def add_one(self, prompt: tuple[int, ...], sampling: SamplingParams, salt: bytes) -> None:
         request_id = f"r{len(self.added)}"
         if len(prompt) + (sampling.max_tokens or 1) > self.limits.max_request_tokens:
             with pytest.raises(PromptTooLongError):
@@ -49,6 +52,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.driver.add(request_id, prompt, sampling, salt)
         self.twin.add(request_id, prompt, sampling, salt)
         self.added[request_id] = Added(prompt, sampling, [])
+
+    @rule(crowd=st.lists(st.tuples(prompts(), sampling_params()), min_size=2, max_size=6))
+    def add_crowd(self, crowd: list[tuple[tuple[int, ...], SamplingParams]]) -> None:
+        for prompt, sampling in crowd:
+            self.add_one(prompt, sampling, b"")
 
     @precondition(lambda self: self.added)
     @rule(data=st.data())
@@ -155,4 +163,4 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 TestSchedulerMachine = SchedulerMachine.TestCase
-TestSchedulerMachine.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestSchedulerMachine.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)

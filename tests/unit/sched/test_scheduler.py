@@ -160,6 +160,19 @@ def test_the_youngest_is_preempted_and_ends_as_if_undisturbed() -> None:
     assert driver.outputs["b"] == FakeRunner().continuation(prompt_of(10, 1), 8)
 
 
+def test_nobody_is_admitted_in_a_step_that_preempts() -> None:
+    """A victim that could come back at once, by a hit on its neighbour's blocks, waits a step."""
+    driver = driver_with(num_blocks=6, max_num_batched_tokens=12)
+    driver.add("a", prompt_of(8), NO_STOP)
+    driver.add("b", prompt_of(16), SamplingParams(max_tokens=1))
+
+    plans = [driver.step() for _ in range(3)]
+
+    assert [plan.preempted for plan in plans] == [(), ("b",), ()]
+    assert [lengths(plan) for plan in plans] == [{"a": 8, "b": 4}, {"a": 1}, {"a": 1, "b": 8}]
+    assert driver.num_cached["b"] == 0
+
+
 def test_a_preempted_request_holds_nothing() -> None:
     """Its blocks are given back and none of its tokens count as computed."""
     driver = driver_with(num_blocks=6, max_model_len=24)
