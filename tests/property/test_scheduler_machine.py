@@ -163,4 +163,4 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 TestSchedulerMachine = SchedulerMachine.TestCase
-TestSchedulerMachine.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
+TestSchedulerMachine.settings = settings(max_examples=50, stateful_step_count=25, deadline=None)
