@@ -212,6 +212,14 @@ def test_unsupported_values_are_refused_by_key(key: str, value: Any) -> None:
         read({"attention.key_length": 16, key: value})
 
 
+def test_a_part_of_a_split_file_is_refused() -> None:
+    """One part has not all tensors; the error says how to join them."""
+    metadata = {"general.architecture": "llama", "split.count": 3}
+
+    with pytest.raises(UnsupportedModelError, match=r"split\.count = 3: join the parts"):
+        spec_from_gguf(GGUFFile(Path("f-00001-of-00003.gguf"), metadata, {}))
+
+
 @pytest.mark.parametrize(
     ("match", "changes"),
     [
