@@ -55,14 +55,7 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(DecoderLayer(spec, backend) for _ in range(spec.num_layers))
         self.norm = RMSNorm(spec.hidden_size, spec.rms_norm_eps)
         self.lm_head = Linear(spec.hidden_size, spec.vocab_size, has_bias=False)
-        self.tie_head()
-
-    def tie_head(self) -> None:
-        """Make the head the embedding's own parameter, if the spec ties them.
-
-        Call again after parameters were replaced rather than filled.
-        """
-        if self.spec.tie_word_embeddings:
+        if spec.tie_word_embeddings:
             self.lm_head.weight = self.embed_tokens.weight
 
     def build_rope(self, device: torch.device, dtype: torch.dtype, max_positions: int) -> None:

@@ -40,7 +40,7 @@ class Linear(nn.Module):
                 reordered and the original dropped: there is no `weight` afterwards.
         """
         if is_shared:
-            self._packed = self.weight
+            self._packed = self.weight.detach()  # a plain tensor: no second parameter
             return
         self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight, PACK_ROWS_HINT)
         del self.weight
@@ -110,8 +110,17 @@ class MLP(nn.Module):
         return self.down_proj(F.silu(gate).mul_(up))
 
 
+def can_prepack(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether `prepack_linears` works for weights of this kind."""
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return False
+    if dtype == torch.bfloat16:
+        return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return dtype == torch.float32
+
+
 def prepack_linears(model: nn.Module) -> None:
-    """Give every linear layer of `model` to oneDNN; float32 or bfloat16 weights on the CPU.
+    """Give every linear layer of `model` to oneDNN, if `can_prepack`.
 
     Call once, after the weights are in and in their final dtype. A packed weight is no
     parameter: it is neither saved nor moved. A tied head keeps the embedding's layout.

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from nanoserve.model.layers import Linear, RMSNorm, prepack_linears
+from nanoserve.model.layers import Linear, RMSNorm, can_prepack, prepack_linears
 
 
 class TiedPair(nn.Module):
@@ -58,7 +58,15 @@ def test_packing_keeps_a_shared_weight_where_it_is() -> None:
     prepack_linears(pair)
 
     assert pair.tied.weight is pair.owner.weight
+    assert list(pair.tied.state_dict()) == ["weight"]
     torch.testing.assert_close(pair.tied(x), expected, atol=1e-4, rtol=0)
+
+
+def test_only_float32_and_bfloat16_on_the_cpu_can_be_packed() -> None:
+    """oneDNN takes no float16 and no CUDA weight; float32 on the CPU always works."""
+    assert can_prepack(torch.device("cpu"), torch.float32)
+    assert not can_prepack(torch.device("cpu"), torch.float16)
+    assert not can_prepack(torch.device("cuda"), torch.float32)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
