@@ -1,6 +1,8 @@
 """The deltas of one call, in its event loop."""
 
 import asyncio
+from collections.abc import Callable
+from contextvars import Context
 from typing import Any
 
 import pytest
@@ -47,9 +49,11 @@ class _CountingLoop(asyncio.SelectorEventLoop):
 
     num_wakes = 0
 
-    def call_soon_threadsafe(self, *args: Any, **options: Any) -> asyncio.Handle:
+    def call_soon_threadsafe(
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
         self.num_wakes += 1
-        return super().call_soon_threadsafe(*args, **options)
+        return super().call_soon_threadsafe(callback, *args, context=context)
 
 
 def test_each_event_loop_is_woken_once() -> None:

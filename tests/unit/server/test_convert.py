@@ -79,9 +79,10 @@ def test_max_completion_tokens_wins() -> None:
     assert chat_sampling(chat(max_tokens=5)).max_tokens == 5
 
 
-def test_top_k_minus_1_keeps_all() -> None:
-    """VLLM's word for all tokens is understood."""
-    assert completion_sampling(completion(top_k=-1)).top_k == 0
+@pytest.mark.parametrize("top_k", [-1, 0, None, 2**31, 10**18])
+def test_top_k_that_keeps_all(top_k: int | None) -> None:
+    """The -1 that vLLM has for all tokens is understood, and more than there are."""
+    assert completion_sampling(completion(top_k=top_k)).top_k == 0
 
 
 @pytest.mark.parametrize(
