@@ -109,3 +109,17 @@ def test_200_vanishing_clients_leave_nothing(serve_in_thread: Serve) -> None:
     assert stats.gauges.num_used_blocks == 0
     assert stats.gauges.num_waiting == 0
     assert served.http.post("/v1/completions", json={"prompt": "hi"}).status_code == 200
+
+
+def test_client_that_leaves_inside_its_body_is_no_fault(
+    serve_in_thread: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Half a body and then nothing takes no place and logs no exception."""
+    served = serve_in_thread()
+    connection = served.connect()
+    connection.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n\r\n{")
+    vanish(connection, reset=False)
+
+    assert served.http.post("/v1/completions", json={"prompt": "hi"}).status_code == 200
+    assert served.engine.num_in_flight == 0
+    assert not [record for record in caplog.records if record.exc_info]
