@@ -12,14 +12,15 @@ EOS_TOKEN_ID = 5
 
 @st.composite
 def engine_limits(draw: st.DrawFn) -> EngineLimits:
-    """Pools of a few small blocks, so that requests compete and evict."""
+    """Pools that hold one or two long requests, so that requests compete and evict."""
     max_num_seqs = draw(st.integers(1, 5))
+    block_size = draw(st.sampled_from([1, 2, 4, 8]))
     return EngineLimits(
-        num_blocks=draw(st.integers(2, 24)),
-        block_size=draw(st.sampled_from([1, 2, 4, 8])),
+        num_blocks=draw(st.integers(16, 48)) // block_size,
+        block_size=block_size,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_seqs + draw(st.integers(0, 24)),
-        max_model_len=draw(st.integers(4, 64)),
+        max_model_len=draw(st.integers(12, 64)),
         vocab_size=VOCAB_SIZE,
         eos_token_ids=frozenset({EOS_TOKEN_ID}),
         enable_prefix_caching=draw(st.booleans()),
@@ -28,8 +29,8 @@ def engine_limits(draw: st.DrawFn) -> EngineLimits:
 
 def prompts() -> SearchStrategy[tuple[int, ...]]:
     """Runs of one token with a short tail: many prompts are prefixes of each other."""
-    heads = st.integers(0, 40).map(lambda length: (7,) * length)
-    tails = st.lists(st.integers(0, 2), min_size=1, max_size=6).map(tuple)
+    heads = st.integers(0, 20).map(lambda length: (7,) * length)
+    tails = st.lists(st.integers(0, 2), min_size=1, max_size=4).map(tuple)
     return st.tuples(heads, tails).map(lambda parts: parts[0] + parts[1])
 
 

@@ -85,4 +85,4 @@ class BlockManagerMachine(RuleBasedStateMachine):
 
 
 TestBlockManagerMachine = BlockManagerMachine.TestCase
-TestBlockManagerMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestBlockManagerMachine.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)

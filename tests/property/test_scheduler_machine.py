@@ -41,6 +41,9 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule(prompt=prompts(), sampling=sampling_params(), salt=st.sampled_from([b"", b"", b"other"]))
     def add(self, prompt: tuple[int, ...], sampling: SamplingParams, salt: bytes) -> None:
+        self.add_one(prompt, sampling, salt)
+
+    def add_one(self, prompt: tuple[int, ...], sampling: SamplingParams, salt: bytes) -> None:
         request_id = f"r{len(self.added)}"
         if len(prompt) + (sampling.max_tokens or 1) > self.limits.max_request_tokens:
             with pytest.raises(PromptTooLongError):
@@ -49,6 +52,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.driver.add(request_id, prompt, sampling, salt)
         self.twin.add(request_id, prompt, sampling, salt)
         self.added[request_id] = Added(prompt, sampling, [])
+
+    @rule(crowd=st.lists(st.tuples(prompts(), sampling_params()), min_size=2, max_size=6))
+    def add_crowd(self, crowd: list[tuple[tuple[int, ...], SamplingParams]]) -> None:
+        for prompt, sampling in crowd:
+            self.add_one(prompt, sampling, b"")
 
     @precondition(lambda self: self.added)
     @rule(data=st.data())
@@ -101,15 +109,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert not set(ids) & set(plan.preempted)
         if oldest is not None:
             assert oldest.request_id in ids, "the oldest running request makes progress"
-        self.check_decodes(ids)
+        self.check_order(ids)
         self.check_slots(plan)
         self.driver.scheduler.check_integrity()
         return plan
 
-    def check_decodes(self, ids: list[str]) -> None:
-        """Every running decode is scheduled."""
+    def check_order(self, ids: list[str]) -> None:
+        """Every running request is older than every waiting one; no decode is left out."""
         running = self.driver.scheduler._running
-        decodes = {r.request_id for r in running if r.num_uncomputed_tokens == 1}
+        in_order = [request.request_id for request in [*running, *self.driver.scheduler._waiting]]
+        assert in_order == sorted(in_order, key=list(self.added).index)
+        decodes = {request.request_id for request in running if request.num_uncomputed_tokens == 1}
         assert decodes <= set(ids)
 
     def check_slots(self, plan: StepPlan) -> None:
@@ -153,4 +163,4 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 TestSchedulerMachine = SchedulerMachine.TestCase
-TestSchedulerMachine.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestSchedulerMachine.settings = settings(max_examples=50, stateful_step_count=25, deadline=None)

@@ -78,23 +78,23 @@ class Request:
     @property
     def output_token_ids(self) -> list[int]:
         """The output so far, stop ids included."""
-        return self.token_ids[len(self.prompt_token_ids) :]
+        return self.token_ids[self.num_prompt_tokens :]
 
     @property
     def num_output_tokens(self) -> int:
         """Tokens of the output so far."""
-        return len(self.token_ids) - len(self.prompt_token_ids)
+        return self.num_tokens - self.num_prompt_tokens
 
     @property
     def num_uncomputed_tokens(self) -> int:
         """Tokens that must be computed before the next one can be drawn; at least 1."""
-        return len(self.token_ids) - self.num_computed_tokens
+        return self.num_tokens - self.num_computed_tokens
 
     @property
     def is_scoring(self) -> bool:
         """Whether prompt tokens are left to score; the last has no successor."""
-        last = len(self.prompt_token_ids) - 1
-        return self.sampling.prompt_logprobs and self.num_scored_tokens < last
+        num_to_score = self.num_prompt_tokens - 1
+        return self.sampling.prompt_logprobs and self.num_scored_tokens < num_to_score
 
     @property
     def max_hit_tokens(self) -> int:
@@ -103,7 +103,7 @@ class Request:
         One token must be computed to draw the next, and a token whose successor is still
         to be scored must be computed as well.
         """
-        return self.num_scored_tokens if self.is_scoring else len(self.token_ids) - 1
+        return self.num_scored_tokens if self.is_scoring else self.num_tokens - 1
 
     def chunk_len(self, budget: int) -> int:
         """Return how many tokens to compute next, at most `budget`.

@@ -195,20 +195,18 @@ class Scheduler:
     def _admit_waiting(self, draft: StepDraft) -> None:
         """Admit from the head of the queue while a place, budget and blocks are left.
 
-        Blocks that running prefills will still need are not given away.
+        Budget is left only once every running prompt has been scheduled to its end, so no
+        block counted here is one that an older prompt still needs. (The one exception, a
+        restarted scoring prompt, gets its blocks back by preemption.)
         """
-        promised = sum(
-            self._num_blocks_missing(request, request.num_tokens) for request in self._running
-        )
         while self._waiting and draft.budget_left and len(self._running) < self.limits.max_num_seqs:
             request = self._waiting[0]
             hits = self._find_hits(request)
             need = self._blocks.blocks_for_length(request.num_tokens) - len(hits)
-            if need + promised > self._blocks.num_available_beside(hits):
+            if need > self._blocks.num_available_beside(hits):
                 return
             self._admit(request, hits)
             self._put(request, request.chunk_len(draft.budget_left), draft)
-            promised += self._num_blocks_missing(request, request.num_tokens)
 
     def _find_hits(self, request: Request) -> list[int]:
         self._blocks.extend_hashes(request.block_hashes, request.token_ids, request.salt)

@@ -1,22 +1,26 @@
 """`admission`: what is refused at the door, and with which numbers."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from nanoserve.errors import InvalidRequestError, OptionError, PromptTooLongError
 from nanoserve.sched.admission import EngineLimits, admit_or_refuse
 from nanoserve.sched.sampling_params import SamplingParams
 
+LIMITS = EngineLimits(
+    num_blocks=8,
+    block_size=4,
+    max_num_seqs=2,
+    max_num_batched_tokens=16,
+    max_model_len=24,
+    vocab_size=100,
+)
 
-def limits_with(**changes: int) -> EngineLimits:
-    values = {
-        "num_blocks": 8,
-        "block_size": 4,
-        "max_num_seqs": 2,
-        "max_num_batched_tokens": 16,
-        "max_model_len": 24,
-        "vocab_size": 100,
-    }
-    return EngineLimits(**(values | changes))
+
+def limits_with(**changes: Any) -> EngineLimits:
+    return replace(LIMITS, **changes)
 
 
 def test_a_request_that_fits_keeps_its_parameters() -> None:

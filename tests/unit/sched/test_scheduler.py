@@ -1,5 +1,8 @@
 """`scheduler`: who runs, who waits, who has to go, and what comes out."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from nanoserve.errors import InvariantError, PromptTooLongError
@@ -14,16 +17,18 @@ from tests.sched_driver import SchedDriver
 NO_STOP = SamplingParams(max_tokens=8, ignore_eos=True)
 
 
-def driver_with(**changes: int | frozenset[int] | bool) -> SchedDriver:
-    values: dict[str, int | frozenset[int] | bool] = {
-        "num_blocks": 64,
-        "block_size": 4,
-        "max_num_seqs": 4,
-        "max_num_batched_tokens": 32,
-        "max_model_len": 100,
-        "vocab_size": 256,
-    }
-    return SchedDriver(EngineLimits(**(values | changes)))  # type: ignore[arg-type]
+LIMITS = EngineLimits(
+    num_blocks=64,
+    block_size=4,
+    max_num_seqs=4,
+    max_num_batched_tokens=32,
+    max_model_len=100,
+    vocab_size=256,
+)
+
+
+def driver_with(**changes: Any) -> SchedDriver:
+    return SchedDriver(replace(LIMITS, **changes))
 
 
 def prompt_of(length: int, first: int = 0) -> list[int]:
@@ -129,17 +134,16 @@ def test_the_head_of_the_queue_is_not_skipped() -> None:
     assert driver.scheduler.num_waiting == 2
 
 
-def test_blocks_that_a_running_prefill_still_needs_are_not_given_away() -> None:
-    """Admission counts the whole prompts of those admitted before, not their chunks alone."""
-    driver = driver_with(num_blocks=10, max_num_batched_tokens=8)
-    driver.add("a", prompt_of(30), SamplingParams(max_tokens=1))
-    driver.step()
-    driver.add("b", prompt_of(12, 1), SamplingParams(max_tokens=1))
+def test_a_prompt_is_admitted_only_if_all_of_it_has_room() -> None:
+    """Blocks for the whole prompt must be available, not just for its first chunk."""
+    driver = driver_with(num_blocks=10, max_num_batched_tokens=8, enable_prefix_caching=False)
+    driver.add("a", prompt_of(10), SamplingParams(max_tokens=3, ignore_eos=True))
+    driver.add("b", prompt_of(32, 1), SamplingParams(max_tokens=1))
 
     driver.drain()
 
+    assert [list(lengths(plan)) for plan in driver.plans[:5]] == [["a"]] * 4 + [["b"]]
     assert driver.scheduler.num_preemptions == 0
-    assert [list(lengths(plan)) for plan in driver.plans[:4]] == [["a"]] * 4
 
 
 def test_the_youngest_is_preempted_and_ends_as_if_undisturbed() -> None:
@@ -154,6 +158,34 @@ def test_the_youngest_is_preempted_and_ends_as_if_undisturbed() -> None:
     assert preempted == ["b"]
     assert driver.scheduler.num_preemptions == 1
     assert driver.outputs["b"] == FakeRunner().continuation(prompt_of(10, 1), 8)
+
+
+def test_nobody_is_admitted_in_a_step_that_preempts() -> None:
+    """A victim that could come back at once, by a hit on its neighbour's blocks, waits a step."""
+    driver = driver_with(num_blocks=6, max_num_batched_tokens=12)
+    driver.add("a", prompt_of(8), NO_STOP)
+    driver.add("b", prompt_of(16), SamplingParams(max_tokens=1))
+
+    plans = [driver.step() for _ in range(3)]
+
+    assert [plan.preempted for plan in plans] == [(), ("b",), ()]
+    assert [lengths(plan) for plan in plans] == [{"a": 8, "b": 4}, {"a": 1}, {"a": 1, "b": 8}]
+    assert driver.num_cached["b"] == 0
+
+
+def test_a_preempted_request_holds_nothing() -> None:
+    """Its blocks are given back and none of its tokens count as computed."""
+    driver = driver_with(num_blocks=6, max_model_len=24)
+    for index, name in enumerate("ab"):
+        driver.add(name, prompt_of(10, index), NO_STOP)
+    while not driver.scheduler.num_preemptions:
+        driver.step()
+
+    request = driver.scheduler.request("b")
+
+    assert request is not None
+    assert request.status is RequestStatus.PREEMPTED
+    assert (request.block_table, request.num_computed_tokens) == ([], 0)
 
 
 def test_a_preempted_request_is_first_in_the_queue() -> None:
@@ -195,6 +227,7 @@ def test_a_shared_prefix_is_computed_once() -> None:
     driver.drain()
     driver.add("b", prompt_of(20), NO_STOP)
 
+    assert driver.scheduler.num_cached_blocks == 6
     plan = driver.step()
 
     assert lengths(plan) == {"b": 4}
