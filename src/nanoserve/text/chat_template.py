@@ -23,10 +23,11 @@ from jinja2.visitor import NodeTransformer
 from nanoserve.errors import InvalidRequestError, UnsupportedModelError
 
 MAX_RENDERED_CHARS = 4 * 1024 * 1024  # far above any context; 4 bytes each at worst
-MAX_STEPS = 200_000  # loop turns and macro calls of one rendering; about 0.2 s of them
+MAX_STEPS = 50_000  # loop turns and macro calls of one rendering
 _MAX_INT_BITS = 4096
 _STEPS_LEFT = "steps left"  # no template can name a variable with a blank in it
-_WIDE_FORMAT = re.compile(r"[0-9]{5}|\*")  # '%99999d', '{:>99999}', '%*d'
+_WIDE_PERCENT = re.compile(r"%(\([^)]*\))?[-+ #0]*[0-9]*\.?(\*|[0-9]{5})")  # '%99999d', '%.*f'
+_WIDE_BRACES = re.compile(r"\{[^{}]*:[^{}]*(\{|[0-9]{5})")  # '{:>99999}', '{:{width}}'
 _RENDER_ERRORS = (
     TemplateError,
     ArithmeticError,
@@ -135,7 +136,7 @@ class _Environment(ImmutableSandboxedEnvironment):
             message = f"it takes more than {MAX_STEPS:,} loop steps"
             raise SecurityError(message)
 
-    def concat(self, *values: Any) -> str:
+    def join_texts(self, *values: Any) -> str:
         """Join what `~` joins."""
         texts = [str(value) for value in values]
         _check_chars(sum(map(len, texts)))
@@ -149,7 +150,7 @@ class _Environment(ImmutableSandboxedEnvironment):
             _check_repeat(left, right)
             _check_repeat(right, left)
         elif operator == "%" and isinstance(left, str):
-            _check_format(left)
+            _check_format(left, _WIDE_PERCENT)
         result = super().call_binop(context, operator, left, right)
         return _check_value(result)
 
@@ -166,7 +167,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         """Return the sandbox's `str.format`, for formats of ordinary width."""
         wrapped = super().wrap_str_format(value)
         if wrapped is not None:
-            _check_format(value.__self__)
+            _check_format(value.__self__, _WIDE_BRACES)
         return wrapped
 
 
@@ -181,7 +182,7 @@ class _StepCounter(NodeTransformer):
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
         self.generic_visit(node)
-        return _call_environment("concat", node.nodes, node.lineno)
+        return _call_environment("join_texts", node.nodes, node.lineno)
 
     def _counted(self, node: nodes.For | nodes.Macro) -> nodes.Node:
         self.generic_visit(node)
@@ -231,8 +232,8 @@ def _check_power(base: Any, exponent: Any) -> None:
             raise SecurityError(message)
 
 
-def _check_format(text: str) -> None:
-    if _WIDE_FORMAT.search(text):
+def _check_format(text: str, wide: re.Pattern[str]) -> None:
+    if wide.search(text):
         message = f"it formats with {text[:40]!r}, a width no prompt has"
         raise SecurityError(message)
 
@@ -254,7 +255,7 @@ def _with_checked_widths(filter_function: Callable[..., Any]) -> Callable[..., A
 
 def _format(text: str, *args: Any, **kwargs: Any) -> str:
     """jinja2's `format` filter, for formats of ordinary width."""
-    _check_format(text)
+    _check_format(text, _WIDE_PERCENT)
     return text % (kwargs or args)
 
 

@@ -154,12 +154,13 @@ def _byte_level_backend(keys: _Keys, vocabulary: _Vocabulary) -> Backend:
         what = f"tokenizer.ggml.pre in {keys.path} is {pre!r}, which is not supported."
         raise UnsupportedModelError(what, tuple(_SPLITS))
     merges = _parse_merges(keys, keys.need("ggml.merges", list))
+    alphabet = frozenset(BYTE_ALPHABET)
     written = {
         *vocabulary.of_type(_TokenType.CONTROL),
         *vocabulary.of_type(_TokenType.USER_DEFINED),
     }
     ids = {
-        token if token in written or BYTE_ALPHABET.keys() >= set(token) else _spell(token): token_id
+        token if token in written or alphabet.issuperset(token) else _spell(token): token_id
         for token_id, token in enumerate(vocabulary.tokens)
     }
     backend = Backend(_bpe(keys, ids, merges))

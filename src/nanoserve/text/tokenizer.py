@@ -16,6 +16,7 @@ from tokenizers import Tokenizer as Backend
 from nanoserve.errors import CorruptFileError, InvalidRequestError, ModelNotFoundError
 from nanoserve.text.detokenizer import DetokenizerStream, TokenBytes
 
+_CONFIG = "tokenizer_config.json"
 _NAMED_TOKENS = (
     "bos_token",
     "eos_token",
@@ -114,7 +115,7 @@ def tokenizer_from_folder(path: str | Path) -> Tokenizer:
     folder = Path(path)
     config = _read_config(folder)
     backend = _read_backend(folder / "tokenizer.json")
-    _mark_special_tokens(backend, config, folder)
+    _mark_special_tokens(backend, config, folder / _CONFIG)
     return Tokenizer(
         backend,
         bos_token=_token_text(config.get("bos_token")),
@@ -138,7 +139,7 @@ def _read_backend(path: Path) -> Backend:
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
-    config = _read_json(folder / "tokenizer_config.json")
+    config = _read_json(folder / _CONFIG)
     if "added_tokens_decoder" not in config:
         config |= _read_json(folder / "special_tokens_map.json")
     return config
@@ -148,8 +149,8 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        content = json.loads(_read_text(path))
+    except (ValueError, RecursionError) as error:
         problem = f"it is not JSON ({error})."
         raise CorruptFileError(str(path), problem) from error
     if not isinstance(content, dict):
@@ -158,26 +159,27 @@ def _read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _mark_special_tokens(backend: Backend, config: dict[str, Any], folder: Path) -> None:
+def _mark_special_tokens(backend: Backend, config: dict[str, Any], path: Path) -> None:
     """Make special what the config calls so, adding tokens that tokenizer.json lacks."""
-    _add_listed_tokens(backend, config.get("added_tokens_decoder") or {}, folder)
+    _add_listed_tokens(backend, config.get("added_tokens_decoder") or {}, path)
     extra = config.get("extra_special_tokens") or config.get("additional_special_tokens") or []
+    if not isinstance(extra, list | dict):
+        raise CorruptFileError(str(path), f"extra_special_tokens is {extra!r}, not a list.")
     named = [config.get(name) for name in _NAMED_TOKENS]
     known = {token.content: token for token in backend.get_added_tokens_decoder().values()}
     for entry in [*named, *(extra.values() if isinstance(extra, dict) else extra)]:
         text = _token_text(entry)
         if text is not None:
-            token = known.get(text) or AddedToken(text, normalized=False)
-            backend.add_special_tokens([token])
+            backend.add_special_tokens([known.get(text) or AddedToken(text, normalized=False)])
 
 
-def _add_listed_tokens(backend: Backend, listed: dict[str, Any], folder: Path) -> None:
+def _add_listed_tokens(backend: Backend, listed: Any, path: Path) -> None:
     known = {token.content for token in backend.get_added_tokens_decoder().values()}
     try:
         tokens = [AddedToken(**listed[key]) for key in sorted(listed, key=int)]
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, LookupError) as error:
         problem = f"added_tokens_decoder has an entry that is not a token ({error})."
-        raise CorruptFileError(str(folder / "tokenizer_config.json"), problem) from error
+        raise CorruptFileError(str(path), problem) from error
     for token in tokens:
         if token.content not in known:
             add = backend.add_special_tokens if token.special else backend.add_tokens
@@ -192,9 +194,19 @@ def _token_text(entry: Any) -> str | None:
 def _read_chat_template(folder: Path, config: dict[str, Any]) -> str | None:
     path = folder / "chat_template.jinja"
     if path.is_file():
-        return path.read_text(encoding="utf-8")
+        return _read_text(path)
     template = config.get("chat_template")
     if isinstance(template, list):
-        by_name = {entry.get("name"): entry.get("template") for entry in template}
-        template = by_name.get("default")
-    return template if isinstance(template, str) else None
+        named = [entry for entry in template if isinstance(entry, dict)]
+        template = next((e.get("template") for e in named if e.get("name") == "default"), None)
+    if template is None or isinstance(template, str):
+        return template
+    problem = f"chat_template is a {type(template).__name__}, not text."
+    raise CorruptFileError(str(folder / _CONFIG), problem)
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptFileError(str(path), f"it is not UTF-8 ({error}).") from error
