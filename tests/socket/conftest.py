@@ -80,3 +80,10 @@ def serve_in_thread() -> Iterator[Callable[..., Served]]:
             return stack.enter_context(_serving(engine or make_engine(), **context))
 
         yield start
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    """Yield a default server, shared by the tests of a module."""
+    with _serving(make_engine()) as shared:
+        yield shared

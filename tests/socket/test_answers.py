@@ -60,9 +60,8 @@ def test_completion_is_openais(serve_in_thread: Serve) -> None:
     }
 
 
-def test_chat_answers_the_rendered_template(serve_in_thread: Serve) -> None:
+def test_chat_answers_the_rendered_template(served: Served) -> None:
     """The prompt is the template's text, with developer as system and parts joined."""
-    served = serve_in_thread()
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     messages = [{"role": "developer", "content": "be"}, {"role": "user", "content": parts}]
 
@@ -78,11 +77,8 @@ def test_chat_answers_the_rendered_template(serve_in_thread: Serve) -> None:
 
 
 @pytest.mark.parametrize(("path", "body"), ENDPOINTS)
-def test_streamed_text_is_the_unary_text(
-    serve_in_thread: Serve, path: str, body: dict[str, Any]
-) -> None:
+def test_streamed_text_is_the_unary_text(served: Served, path: str, body: dict[str, Any]) -> None:
     """The chunks of a stream add up to the unary answer, and end with the same reason."""
-    served = serve_in_thread()
     whole = served.http.post(path, json=body).json()["choices"][0]
 
     frames = stream(served, path, body)
@@ -95,9 +91,9 @@ def test_streamed_text_is_the_unary_text(
     assert all("usage" not in chunk for chunk in frames[:-1])
 
 
-def test_chat_stream_opens_with_the_role_and_closes_empty(serve_in_thread: Serve) -> None:
+def test_chat_stream_opens_with_the_role_and_closes_empty(served: Served) -> None:
     """First the role with empty content, then text, last an empty delta with the reason."""
-    frames = stream(serve_in_thread(), "/v1/chat/completions", CHAT)
+    frames = stream(served, "/v1/chat/completions", CHAT)
 
     deltas = [chunk["choices"][0]["delta"] for chunk in frames[:-1]]
     assert deltas[0] == {"role": "assistant", "content": ""}
@@ -106,30 +102,27 @@ def test_chat_stream_opens_with_the_role_and_closes_empty(serve_in_thread: Serve
 
 
 @pytest.mark.parametrize(("path", "body"), ENDPOINTS)
-def test_usage_comes_last_when_asked_for(
-    serve_in_thread: Serve, path: str, body: dict[str, Any]
-) -> None:
+def test_usage_comes_last_when_asked_for(served: Served, path: str, body: dict[str, Any]) -> None:
     """`include_usage` puts null on every chunk, and one last chunk without choices."""
-    frames = stream(serve_in_thread(), path, body | {"stream_options": {"include_usage": True}})
+    frames = stream(served, path, body | {"stream_options": {"include_usage": True}})
 
     assert [chunk["usage"] for chunk in frames[:-2]] == [None] * len(frames[:-2])
     assert frames[-2]["choices"] == []
     assert frames[-2]["usage"]["completion_tokens"] == 12
 
 
-def test_continuous_usage_counts_along(serve_in_thread: Serve) -> None:
+def test_continuous_usage_counts_along(served: Served) -> None:
     """With `continuous_usage_stats` every chunk has the tokens so far."""
     options = {"include_usage": True, "continuous_usage_stats": True}
-    frames = stream(serve_in_thread(), "/v1/completions", COMPLETION | {"stream_options": options})
+    frames = stream(served, "/v1/completions", COMPLETION | {"stream_options": options})
 
     counts = [chunk["usage"]["completion_tokens"] for chunk in frames[:-1]]
     assert counts == sorted(counts)
     assert (counts[0], counts[-1]) == (1, 12)
 
 
-def test_stop_string_ends_stream_and_unary_alike(serve_in_thread: Serve) -> None:
+def test_stop_string_ends_stream_and_unary_alike(served: Served) -> None:
     """For any cut of the text as stop string, both end before it, with reason stop."""
-    served = serve_in_thread()
     text = expected_text("hello", 12)
     for start, end in [(0, 2), (3, 4), (3, 9), (10, 12)]:
         body = COMPLETION | {"stop": ["never", text[start:end]]}
@@ -148,13 +141,11 @@ def test_stop_string_ends_stream_and_unary_alike(serve_in_thread: Serve) -> None
         assert whole["usage"]["completion_tokens"] <= end
 
 
-def test_choices_are_prompt_major(serve_in_thread: Serve) -> None:
+def test_choices_are_prompt_major(served: Served) -> None:
     """Two prompts with n=2 give four choices, and each prompt's tokens count once."""
-    body = (
-        serve_in_thread()
-        .http.post("/v1/completions", json={"prompt": ["ab", "xyz"], "n": 2, "max_tokens": 6})
-        .json()
-    )
+    body = served.http.post(
+        "/v1/completions", json={"prompt": ["ab", "xyz"], "n": 2, "max_tokens": 6}
+    ).json()
 
     texts = [choice["text"] for choice in body["choices"]]
     assert texts == [expected_text("ab", 6)] * 2 + [expected_text("xyz", 6)] * 2
@@ -163,9 +154,9 @@ def test_choices_are_prompt_major(serve_in_thread: Serve) -> None:
 
 
 @pytest.mark.parametrize("prompt", [[104, 105], [[104, 105]], ["hi"], "hi"])
-def test_prompt_has_four_shapes(serve_in_thread: Serve, prompt: Any) -> None:
+def test_prompt_has_four_shapes(served: Served, prompt: Any) -> None:
     """Text and token ids, alone and in a list, mean the same prompt."""
-    body = serve_in_thread().http.post("/v1/completions", json={"prompt": prompt}).json()
+    body = served.http.post("/v1/completions", json={"prompt": prompt}).json()
 
     assert body["choices"][0]["text"] == expected_text("hi", 16)
     assert len(body["choices"]) == 1
@@ -181,9 +172,8 @@ def test_chat_without_max_tokens_fills_the_context(serve_in_thread: Serve) -> No
     assert body["choices"][0]["finish_reason"] == "length"
 
 
-def test_prefix_hit_is_in_the_usage(serve_in_thread: Serve) -> None:
+def test_prefix_hit_is_in_the_usage(served: Served) -> None:
     """The second of two equal prompts reports cached tokens, fewer than the prompt's."""
-    served = serve_in_thread()
     body = {"prompt": "twelve bytes", "max_tokens": 2}
     served.http.post("/v1/completions", json=body)
 
@@ -192,9 +182,8 @@ def test_prefix_hit_is_in_the_usage(serve_in_thread: Serve) -> None:
     assert usage["prompt_tokens_details"]["cached_tokens"] == 8
 
 
-def test_64_streams_at_once_are_all_right(serve_in_thread: Serve) -> None:
+def test_64_streams_at_once_are_all_right(served: Served) -> None:
     """With eight places in the batch, 64 concurrent streams each get their own text."""
-    served = serve_in_thread()
 
     def one(i: int) -> str:
         frames = stream(served, "/v1/completions", {"prompt": f"p{i}", "max_tokens": 20})

@@ -1,7 +1,7 @@
 """The protocols and messages between engine, runner and server.
 
-`EngineCore` is given a `Runner` and a `TextCodec`; the server is given a `Bridge`. None
-of them imports torch, so the whole request path is tested without it.
+`EngineCore` is given a `Runner` and a `TextCodec`; the server is given an
+`AsyncEngine`. None of them imports torch, so the whole request path is tested without it.
 """
 
 from collections.abc import Sequence

@@ -20,6 +20,7 @@ from nanoserve.server.protocol import (
 )
 
 MAX_CHOICES = 128  # prompts * n of one call
+_LARGEST_VOCABULARY = 2**31 - 1  # ids are 32-bit everywhere below
 DEFAULT_COMPLETION_TOKENS = 16  # as in OpenAI's API
 
 # Fields that change the answer and are not implemented: the values that change nothing.
@@ -115,7 +116,7 @@ def _sampling(fields: GenerationFields, max_tokens: int | None) -> SamplingParam
         max_tokens=max_tokens,
         temperature=fields.temperature,
         top_p=fields.top_p,
-        top_k=0 if fields.top_k in (None, -1) else fields.top_k,  # -1: vLLM's "all"
+        top_k=_top_k(fields.top_k),
         min_p=fields.min_p,
         seed=fields.seed,
         n=1 if fields.n is None else fields.n,
@@ -123,6 +124,11 @@ def _sampling(fields: GenerationFields, max_tokens: int | None) -> SamplingParam
         stop_token_ids=tuple(fields.stop_token_ids or ()),
         ignore_eos=bool(fields.ignore_eos),
     )
+
+
+def _top_k(top_k: int | None) -> int:
+    """Return 0 for "all": None, vLLM's -1, and more than any vocabulary has."""
+    return 0 if top_k is None or top_k == -1 or top_k > _LARGEST_VOCABULARY else top_k
 
 
 def split_prompts(fields: CompletionRequest) -> list[str | list[int]]:

@@ -6,11 +6,13 @@ from typing import Any
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from nanoserve.errors import EngineError, NanoserveError, QueueFullError, RequestError
+from nanoserve.server.sse import ClientGoneError
 
+CLIENT_CLOSED_REQUEST = 499  # nginx's word for it; nobody reads this response
 _TYPES = {429: "rate_limit_error"}
 _INTERNAL = "The server failed on this request. The reason is in its log."
 
@@ -61,11 +63,17 @@ def install_error_handlers(app: FastAPI) -> None:
     """Make every error of `app` an envelope, routing errors and unplanned ones included."""
     app.add_exception_handler(NanoserveError, _on_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(ClientDisconnect, _on_client_gone)
+    app.add_exception_handler(ClientGoneError, _on_client_gone)
     app.add_exception_handler(Exception, _on_error)
 
 
 async def _on_error(request: Request, error: Exception) -> Response:
     return error_response(error)
+
+
+async def _on_client_gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=CLIENT_CLOSED_REQUEST)
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:

@@ -26,15 +26,12 @@ from nanoserve.server.protocol import StreamOptions
 from nanoserve.server.serving_context import ServingContext
 from nanoserve.server.sse import (
     DONE_FRAME,
-    ClientGoneError,
     EventStreamResponse,
     frame,
     unless_client_goes,
 )
 
 logger = logging.getLogger(__name__)
-
-CLIENT_CLOSED_REQUEST = 499  # nginx's word for it; nobody reads this response
 
 
 class AnswerFormat(Protocol):
@@ -86,6 +83,7 @@ async def generate(request: Request, context: ServingContext, call: GenerationCa
     Raises:
         RequestError: It is refused; nothing has been sent.
         EngineError: It failed before the first delta, or, unary, before the last.
+        ClientGoneError: Nobody waits for the answer any more.
     """
     engine = context.engine
     num_choices = call.num_prompts * call.sampling.n
@@ -101,9 +99,6 @@ async def generate(request: Request, context: ServingContext, call: GenerationCa
             return Response(body, media_type="application/json")
         first = await unless_client_goes(request.receive, anext(stream))
         opening = answer.take(first)
-    except ClientGoneError:
-        stream.close()
-        return Response(status_code=CLIENT_CLOSED_REQUEST)
     except BaseException:
         stream.close()
         raise

@@ -88,7 +88,7 @@ def _check_prompt(value: Any, _handler: Any) -> Any:
 
 
 def _check_ids(ids: Sequence[Any]) -> None:
-    if not all(type(token_id) is int for token_id in ids):
+    if set(map(type, ids)) - {int}:  # exact: bool is an int to isinstance
         raise _wrong_prompt()
 
 

@@ -1,0 +1,171 @@
+"""Signals, the engine's death, and what clients see of them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.builders import (
+    TIMEOUT_S,
+    FailingRunner,
+    GatedRunner,
+    expected_text,
+    make_engine,
+    make_limits,
+)
+from tests.socket.conftest import Served
+
+Serve = Callable[..., Served]
+ROOT = Path(__file__).resolve().parents[2]
+STREAM = {"prompt": "hello", "max_tokens": 200, "stream": True}
+
+
+@contextmanager
+def process(fail_at: int = -1, drain_seconds: float = 20.0) -> Iterator[tuple[Any, httpx.Client]]:
+    """Run `served_main`; yield the process and a client that it answers."""
+    command = [sys.executable, "-m", "tests.socket.served_main", str(fail_at), str(drain_seconds)]
+    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as child:
+        try:
+            assert child.stdout is not None
+            port = int(child.stdout.readline())
+            url = f"http://127.0.0.1:{port}"
+            transport = httpx.HTTPTransport(retries=8)  # until it listens; waits 0 to 64 s
+            with httpx.Client(base_url=url, timeout=TIMEOUT_S, transport=transport) as client:
+                assert client.get("/health").status_code == 200
+                yield child, client
+        finally:
+            child.kill()
+
+
+def text_of(frames: list[str]) -> str:
+    chunks = [json.loads(frame.removeprefix("data: ")) for frame in frames]
+    return "".join(chunk["choices"][0]["text"] for chunk in chunks)
+
+
+def test_sigterm_drains_running_streams() -> None:
+    """/health is 503 and new calls are refused at once; the stream ends whole; exit 0."""
+    with process() as (child, client):
+        with client.stream("POST", "/v1/completions", json=STREAM) as response:
+            lines = response.iter_lines()
+            frames = [next(lines)]
+            child.send_signal(signal.SIGTERM)
+            while (health := client.get("/health")).status_code == 200:
+                frames.append(next(line for line in lines if line))
+            refused = client.post("/v1/completions", json={"prompt": "x"})
+            frames += [line for line in lines if line]
+        exit_code = child.wait(TIMEOUT_S)
+
+    assert health.status_code == 503
+    assert health.json()["status"] == "draining"
+    assert refused.status_code == 503
+    assert refused.json()["error"]["type"] == "server_error"
+    assert frames.pop() == "data: [DONE]"
+    assert text_of(frames) == expected_text("hello", 200)
+    assert exit_code == 0
+
+
+def test_end_of_the_drain_cuts_with_an_error_frame() -> None:
+    """A stream that outlasts the drain ends with an error and no [DONE]; exit 0."""
+    with process(drain_seconds=0.1) as (child, client):
+        with client.stream(
+            "POST", "/v1/completions", json=STREAM | {"max_tokens": 500}
+        ) as response:
+            lines = (line for line in response.iter_lines() if line)
+            next(lines)
+            child.send_signal(signal.SIGINT)
+            last = list(lines)[-1]
+        exit_code = child.wait(TIMEOUT_S)
+
+    assert "shutting down" in json.loads(last.removeprefix("data: "))["error"]["message"]
+    assert exit_code == 0
+
+
+def test_second_signal_ends_now() -> None:
+    """Not even a long drain keeps the process; exit 0."""
+    with (
+        process(drain_seconds=600.0) as (child, client),
+        client.stream("POST", "/v1/completions", json=STREAM | {"max_tokens": 500}) as response,
+    ):
+        lines = response.iter_lines()
+        next(lines)
+        child.send_signal(signal.SIGTERM)
+        while client.get("/health").status_code == 200:
+            next(lines)
+        started_s = time.monotonic()
+        child.send_signal(signal.SIGTERM)
+        exit_code = child.wait(TIMEOUT_S)
+
+    assert exit_code == 0
+    assert time.monotonic() - started_s < 5.0
+
+
+def test_dead_engine_ends_the_process() -> None:
+    """The waiting stream gets an error frame, and the exit code is not 0."""
+    with process(fail_at=20) as (child, client):
+        with client.stream("POST", "/v1/completions", json=STREAM) as response:
+            last = [line for line in response.iter_lines() if line][-1]
+        exit_code = child.wait(TIMEOUT_S)
+
+    assert "device lost" in json.loads(last.removeprefix("data: "))["error"]["message"]
+    assert exit_code == 1
+
+
+def test_death_in_flight_is_an_error_for_everyone(serve_in_thread: Serve) -> None:
+    """Unary calls get 500, streams an error frame, /health and new calls 503."""
+    runner = FailingRunner({4: RuntimeError("device lost")})
+    served = serve_in_thread(make_engine(runner, make_limits(max_num_seqs=2)))
+
+    def one(is_stream: bool) -> httpx.Response:
+        return served.http.post("/v1/completions", json=STREAM | {"stream": is_stream})
+
+    with ThreadPoolExecutor(8) as pool:
+        responses = list(pool.map(one, [True, False] * 4))
+
+    for response in responses:
+        cut_after_start = response.status_code == 200
+        last = [line for line in response.text.splitlines() if line][-1]
+        error = json.loads(last.removeprefix("data: "))["error"]
+        assert cut_after_start or response.status_code in (500, 503)
+        assert "device lost" in error["message"]
+    assert served.http.get("/health").status_code == 503
+    assert served.http.get("/health").json()["status"] == "dead"
+    assert served.http.post("/v1/completions", json={"prompt": "x"}).status_code == 503
+
+
+def test_error_before_the_first_token_has_a_status(serve_in_thread: Serve) -> None:
+    """A stream whose request fails at once is a 500 with JSON, not a 200."""
+    served = serve_in_thread(make_engine(FailingRunner({0: MemoryError("no")})))
+
+    response = served.http.post("/v1/completions", json=STREAM)
+
+    assert response.status_code == 500
+    assert "memory" in response.json()["error"]["message"]
+    assert served.http.post("/v1/completions", json={"prompt": "x"}).status_code == 200
+
+
+def test_health_answers_while_a_step_hangs(serve_in_thread: Serve) -> None:
+    """/health, /metrics and /v1/models do not wait for the engine's thread."""
+    runner = GatedRunner()
+    served = serve_in_thread(make_engine(runner))
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(served.http.post, "/v1/completions", json={"prompt": "x"})
+        while served.engine.num_in_flight == 0:
+            served.engine.wait_until_idle(0.01)
+
+        statuses = [served.http.get(path).status_code for path in ("/health", "/metrics")]
+        runner.open()
+        assert waiting.result(TIMEOUT_S).status_code == 200
+
+    assert statuses == [200, 200]

@@ -1,0 +1,239 @@
+"""What is refused: a 4xx with the envelope, and the server goes on."""
+
+import json
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.builders import GatedRunner, make_engine, make_limits
+from tests.socket.conftest import Served
+
+Serve = Callable[..., Served]
+
+BAD_BODIES: list[tuple[str, bytes, int]] = [
+    ("not json", b"{", 400),
+    ("no object", b"[]", 400),
+    ("empty", b"", 400),
+    ("no prompt", b"{}", 400),
+    ("nan", b'{"prompt":"x","temperature":NaN}', 400),
+    ("infinity", b'{"prompt":"x","temperature":Infinity}', 400),
+    ("minus infinity", b'{"prompt":"x","temperature":-Infinity}', 400),
+    ("too large for a float", b'{"prompt":"x","temperature":1e999}', 400),
+    ("number as text", b'{"prompt":"x","temperature":"0.7"}', 400),
+    ("null temperature", b'{"prompt":"x","temperature":null}', 400),
+    ("negative temperature", b'{"prompt":"x","temperature":-0.1}', 400),
+    ("hot", b'{"prompt":"x","temperature":2.1}', 400),
+    ("top_p 0", b'{"prompt":"x","top_p":0}', 400),
+    ("min_p 2", b'{"prompt":"x","min_p":2}', 400),
+    ("bool for int", b'{"prompt":"x","max_tokens":true}', 400),
+    ("max_tokens 0", b'{"prompt":"x","max_tokens":0}', 400),
+    ("max_tokens -1", b'{"prompt":"x","max_tokens":-1}', 400),
+    ("too long", b'{"prompt":"x","max_tokens":512}', 400),
+    ("n 0", b'{"prompt":"x","n":0}', 400),
+    ("n huge", b'{"prompt":"x","n":1000000000}', 400),
+    ("digits", b'{"prompt":"x","n":' + b"9" * 5000 + b"}", 400),
+    ("best_of", b'{"prompt":"x","best_of":1000000}', 400),
+    ("logprobs", b'{"prompt":"x","logprobs":1000000}', 400),
+    ("echo", b'{"prompt":"x","echo":true}', 400),
+    ("penalty", b'{"prompt":"x","presence_penalty":0.5}', 400),
+    ("logit_bias", b'{"prompt":"x","logit_bias":{"5":1}}', 400),
+    ("unknown field", b'{"prompt":"x","temprature":0.5}', 400),
+    ("empty prompt", b'{"prompt":""}', 400),
+    ("empty list", b'{"prompt":[]}', 400),
+    ("mixed list", b'{"prompt":["a",1]}', 400),
+    ("id out of range", b'{"prompt":[256]}', 400),
+    ("negative id", b'{"prompt":[-1]}', 400),
+    ("stop id out of range", b'{"prompt":"x","stop_token_ids":[999]}', 400),
+    ("five stops", b'{"prompt":"x","stop":["1","2","3","4","5"]}', 400),
+    ("empty stop", b'{"prompt":"x","stop":[""]}', 400),
+    ("many stops", json.dumps({"prompt": "x", "stop": ["a"] * 10**5}).encode(), 400),
+    ("many prompts", json.dumps({"prompt": ["a"] * 10**6}).encode(), 400),
+    ("prompts times n", json.dumps({"prompt": ["a"] * 64, "n": 4}).encode(), 400),
+    ("nested", b'{"prompt":' + b"[" * 10**5 + b"]" * 10**5 + b"}", 400),
+    ("nested less", b'{"prompt":"x","metadata":' + b"[" * 70 + b"]" * 70 + b"}", 400),
+    ("not utf-8", b'{"prompt":"\xff"}', 400),
+    ("lone surrogate", b'{"prompt":"\\ud800"}', 400),
+    ("surrogate in a key", b'{"prompt":"x","\\udfff":1}', 400),
+    ("model", b'{"prompt":"x","model":"gpt-4"}', 404),
+    ("huge", b'{"prompt":"' + b"x" * (8 * 1024 * 1024) + b'"}', 413),
+]
+
+
+def check_envelope(response: httpx.Response, status: int) -> dict[str, Any]:
+    """Return the error of a response that has the right status and shape."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    body = json.loads(response.text, parse_constant=pytest.fail)
+    assert set(body["error"]) == {"message", "type", "param", "code"}
+    return dict(body["error"])
+
+
+def test_bad_bodies_are_refused(served: Served) -> None:
+    """Each is a 4xx with the envelope, soon, stream or not; the next good call is served."""
+    for name, body, status in BAD_BODIES:
+        variants = [body, body.replace(b"{", b'{"stream":true,', 1)]
+        for content in variants if body.startswith(b'{"prompt') else [body]:
+            started_s = time.monotonic()
+            check_envelope(served.http.post("/v1/completions", content=content), status)
+            assert time.monotonic() - started_s < 2.0, name
+
+    assert served.http.post("/v1/completions", json={"prompt": "hi"}).status_code == 200
+    assert served.http.get("/health").status_code == 200
+    assert served.engine.num_in_flight == 0
+
+
+def test_stream_options_need_a_stream(served: Served) -> None:
+    """Options of a stream on a unary call are a mistake, and named."""
+    response = served.http.post("/v1/completions", json={"prompt": "x", "stream_options": {}})
+
+    assert check_envelope(response, 400)["param"] == "stream_options"
+
+
+@pytest.mark.parametrize(
+    ("messages", "param"),
+    [
+        ([], "messages"),
+        ([{"role": "wizard", "content": "x"}], "messages"),
+        ([{"role": "user"}], "messages"),
+        ([{"role": "user", "content": None}], "messages"),
+        ([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}], "messages"),
+        ([{"role": "user", "content": "x" * 600}], "messages"),
+    ],
+)
+def test_bad_messages_are_refused(served: Served, messages: Any, param: str) -> None:
+    """The error names the field."""
+    response = served.http.post("/v1/chat/completions", json={"messages": messages})
+
+    assert check_envelope(response, 400)["param"] == param
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("tools", [{"type": "function"}]),
+        ("tool_choice", "required"),
+        ("response_format", {"type": "json_object"}),
+        ("logprobs", True),
+        ("top_logprobs", 2),
+        ("frequency_penalty", 1),
+        ("max_completion_tokens", 0),
+        ("reasoning_effort", "high"),
+        ("priority", 1),
+    ],
+)
+def test_unsupported_chat_fields_are_refused_by_name(
+    served: Served, field: str, value: Any
+) -> None:
+    """A field that would change the answer is never ignored."""
+    body = {"messages": [{"role": "user", "content": "x"}], field: value}
+
+    error = check_envelope(served.http.post("/v1/chat/completions", json=body), 400)
+
+    assert field in (error["param"], "max_completion_tokens")
+
+
+def test_harmless_fields_are_accepted(served: Served) -> None:
+    """Neutral values and fields that cannot change the answer do not matter."""
+    body = {
+        "messages": [{"role": "user", "content": "x"}],
+        "max_tokens": 3,
+        "user": "u",
+        "metadata": {"a": "b"},
+        "store": False,
+        "presence_penalty": 0,
+        "frequency_penalty": 0.0,
+        "logit_bias": {},
+        "tools": [],
+        "tool_choice": "none",
+        "response_format": {"type": "text"},
+        "logprobs": False,
+        "n": None,
+        "stop": None,
+        "seed": None,
+        "stream": None,
+    }
+
+    assert served.http.post("/v1/chat/completions", json=body).status_code == 200
+
+
+def test_context_error_has_the_three_numbers(served: Served) -> None:
+    """The limit, the prompt's tokens and the requested tokens are in the message."""
+    response = served.http.post("/v1/completions", json={"prompt": "x" * 100, "max_tokens": 500})
+
+    error = check_envelope(response, 400)
+    assert error["code"] == "context_length_exceeded"
+    assert all(number in error["message"] for number in ("512", "100", "500"))
+
+
+def test_wrong_paths_and_methods_have_the_envelope(served: Served) -> None:
+    """404 and 405 look like every other error, and 405 says what is allowed."""
+    check_envelope(served.http.get("/nothing"), 404)
+    check_envelope(served.http.get("/v1/models/other"), 404)
+    response = served.http.get("/v1/completions")
+
+    assert check_envelope(response, 405)["message"].endswith("Allowed: POST.")
+    assert response.headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/responses"])
+def test_other_endpoints_are_refused_by_name(served: Served, path: str) -> None:
+    """The message says why, or what to use."""
+    error = check_envelope(served.http.post(path, json={}), 400)
+
+    assert "serve" in error["message"]
+
+
+def test_large_head_is_refused(served: Served) -> None:
+    """A megabyte of headers is 431 or a closed connection, and the server goes on."""
+    with served.connect() as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\nbig: " + b"x" * 100_000)
+        answer = connection.recv(65536)
+
+    assert answer.startswith(b"HTTP/1.1 431 ")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "headers_too_large"
+    assert served.http.get("/health").status_code == 200
+
+
+def test_overload_is_429_with_retry_after(serve_in_thread: Serve) -> None:
+    """Above the bound in flight, calls are refused at once; afterwards there is room."""
+    runner = GatedRunner()
+    engine = make_engine(runner, make_limits(max_num_seqs=2), max_in_flight=6)
+    served = serve_in_thread(engine)
+
+    def one(_: int) -> httpx.Response:
+        response = served.http.post("/v1/completions", json={"prompt": "x", "max_tokens": 4})
+        if response.status_code == 429 and engine.stats().num_rejected == 14:
+            runner.open()
+        return response
+
+    with ThreadPoolExecutor(20) as pool:
+        responses = list(pool.map(one, range(20)))
+
+    refused = [response for response in responses if response.status_code == 429]
+    assert len(refused) == 14
+    assert all(int(response.headers["retry-after"]) >= 1 for response in refused)
+    assert check_envelope(refused[0], 429)["type"] == "rate_limit_error"
+    assert served.http.post("/v1/completions", json={"prompt": "x"}).status_code == 200
+
+
+def test_more_choices_than_places_are_a_400(serve_in_thread: Serve) -> None:
+    """A call that could never be in flight is not told to come back later."""
+    served = serve_in_thread(make_engine(max_in_flight=4))
+
+    response = served.http.post("/v1/completions", json={"prompt": "x", "n": 5})
+
+    assert check_envelope(response, 400)["param"] == "n"
+
+
+def test_model_without_template_has_no_chat(serve_in_thread: Serve) -> None:
+    """The error points to the endpoint that works."""
+    served = serve_in_thread(chat_template=None)
+
+    body = {"messages": [{"role": "user", "content": "x"}]}
+    error = check_envelope(served.http.post("/v1/chat/completions", json=body), 400)
+
+    assert "/v1/completions" in error["message"]
