@@ -48,10 +48,13 @@ def spec_from_gguf(file: GGUFFile) -> ModelSpec:
         CorruptFileError: A key is missing, of the wrong type, or out of bounds.
     """
     path = str(file.path)
-    architecture = ConfigFields(file.metadata, path).text("general.architecture")
+    common = ConfigFields(file.metadata, path)
+    architecture = common.text("general.architecture")
     if architecture not in ARCHITECTURES:
         what = f"{path} is of architecture {architecture[:80]}."
         raise UnsupportedModelError(what, ARCHITECTURES)
+    if common.size("split.count", MAX_LAYERS, 1, low=0) > 1:
+        common.fail_unsupported("split.count", "join the parts with llama-gguf-split --merge.")
     fields = ConfigFields(file.metadata, path, f"{architecture}.")
     for key in _CHANGES_ARITHMETIC:
         if fields.raw(key):

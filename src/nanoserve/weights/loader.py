@@ -22,7 +22,7 @@ from nanoserve.weights.name_map import Target, gguf_targets, hf_targets, is_igno
 
 _PIECE_BYTES = 4 * MIB  # of the file; larger pieces were not faster
 _PIECE_ITEMS = MIB  # dequantised values; 4 MiB of float32 stay in a core's cache
-_SAFETENSORS_TYPES = {"F32": "F32", "F16": "F16", "BF16": "BF16"}
+_SAFETENSORS_TYPES = ("F32", "F16", "BF16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def _check_format(tensor: _Stored, is_gguf: bool) -> None:
         check_type(tensor.type_name, where)
     elif tensor.type_name not in _SAFETENSORS_TYPES:
         what = f"{where} has dtype {tensor.type_name}; quantised safetensors cannot be read."
-        raise UnsupportedModelError(what, tuple(_SAFETENSORS_TYPES))
+        raise UnsupportedModelError(what, _SAFETENSORS_TYPES)
 
 
 def _check_parameters(parameters: dict[str, nn.Parameter], targets: dict[str, Target]) -> None:

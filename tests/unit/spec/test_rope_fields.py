@@ -89,7 +89,7 @@ def test_yarn_takes_its_defaults_from_transformers() -> None:
 
 def test_yarn_reads_all_its_settings() -> None:
     """Every optional key of yarn reaches the spec."""
-    settings = {
+    settings: dict[str, Any] = {
         "factor": 40,
         "original_max_position_embeddings": 4096,
         "beta_fast": 16,

@@ -15,7 +15,10 @@ def test_a_tied_head_stays_one_storage() -> None:
 
     num_bytes = place_weights(model, "cpu", torch.bfloat16)
 
-    head, embedding = model.lm_head.weight, model.embed_tokens.weight
+    head, embedding = (
+        model.get_parameter("lm_head.weight"),
+        model.get_parameter("embed_tokens.weight"),
+    )
     assert head.data_ptr() == embedding.data_ptr()
     assert num_bytes == 2 * sum(parameter.numel() for parameter in model.parameters())
     assert not head.is_meta
