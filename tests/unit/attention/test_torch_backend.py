@@ -104,6 +104,35 @@ def test_a_ragged_step_equals_attention_token_by_token(
     torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-4)
 
 
+def test_a_long_context_widens_no_short_one() -> None:
+    """Decodes far apart in length are computed apart, with the result of each alone."""
+    torch.manual_seed(6)
+    lengths = [3, 290, 40, 5]
+    blocks = iter(range(NUM_BLOCKS + 20))
+    requests = [
+        scheduled(
+            [0],
+            [next(blocks) for _ in range(length // BLOCK_SIZE + 1)],
+            num_computed_tokens=length,
+            request_id=str(length),
+        )
+        for length in lengths
+    ]
+    qkv = random_qkv(4, 4, 2)
+    pool = (torch.randn(100, BLOCK_SIZE, 2, 8), torch.randn(100, BLOCK_SIZE, 2, 8))
+    past = (pool[0].flatten(0, 1).clone(), pool[1].flatten(0, 1).clone())
+    layout = BatchLayout.from_step(StepPlan(0, tuple(requests)), BLOCK_SIZE)
+    backend = TorchAttention(4, 2, 8)
+
+    prepared = backend.prepare(build_step_inputs(layout, CPU).attention, torch.float32)
+    out = backend.attend(qkv[0], qkv[1], qkv[2], pool, prepared)
+
+    assert [gather.rows.tolist() for gather in prepared.decodes] == [[0, 3, 2], [1]]
+    torch.testing.assert_close(
+        out, naive_attention(requests, qkv, past, None), atol=1e-5, rtol=1e-4
+    )
+
+
 def test_new_keys_and_values_land_in_their_slots() -> None:
     """K and V of a step are stored where the slot mapping says, and nowhere else."""
     requests = [scheduled([0], [3, 1], num_computed_tokens=5)]

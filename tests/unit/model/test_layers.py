@@ -62,8 +62,8 @@ def test_packing_keeps_a_shared_weight_where_it_is() -> None:
     torch.testing.assert_close(pair.tied(x), expected, atol=1e-4, rtol=0)
 
 
-def test_only_float32_and_bfloat16_on_the_cpu_can_be_packed() -> None:
-    """oneDNN takes no float16 and no CUDA weight; float32 on the CPU always works."""
+def test_float16_and_cuda_weights_cannot_be_packed() -> None:
+    """Float16 and CUDA weights stay as they are; float32 on the CPU is always packed."""
     assert can_prepack(torch.device("cpu"), torch.float32)
     assert not can_prepack(torch.device("cpu"), torch.float16)
     assert not can_prepack(torch.device("cuda"), torch.float32)

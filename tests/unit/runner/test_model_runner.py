@@ -52,27 +52,20 @@ def test_a_seeded_answer_is_the_same_alone_in_a_crowd_and_recomputed() -> None:
 
     runner, crowd = new_runner(), list(prompt)
     for step in range(12):
-        done = 0 if step == 6 else len(crowd) - 1  # after six tokens it is preempted
-        done = done if step else 0
+        done = 0 if step in (0, 6) else len(crowd) - 1  # preempted after six tokens
         result = execute(
             runner,
-            *sorted(
-                [
-                    scheduled(
-                        crowd[done:],
-                        TABLE,
-                        num_computed_tokens=done,
-                        request_id="a",
-                        sampling=RANDOM,
-                        seed=seed,
-                    ),
-                    scheduled([step], range(30, 40), num_computed_tokens=step, request_id="b"),
-                ],
-                key=lambda request: len(request.token_ids),
+            scheduled([step], range(30, 40), num_computed_tokens=step, request_id="b"),
+            scheduled(
+                crowd[done:],
+                TABLE,
+                num_computed_tokens=done,
+                request_id="a",
+                sampling=RANDOM,
+                seed=seed,
             ),
         )
-        index = 0 if len(crowd) - done == 1 else 1
-        token = result.sampled_token_ids[index]
+        token = result.sampled_token_ids[1]
         assert token is not None
         crowd.append(token)
 
