@@ -1,1 +1,1 @@
-"""Tests over real sockets."""
+"""Tests: socket."""

@@ -14,7 +14,7 @@ import uvicorn
 
 from nanoserve.engine.async_bridge import AsyncEngine
 from nanoserve.server.app import build_app
-from nanoserve.server.serve import bind_listener, make_config
+from nanoserve.server.serve import make_config
 from tests.builders import TIMEOUT_S, make_context, make_engine
 
 
@@ -54,10 +54,10 @@ class Served:
 
 @contextmanager
 def _serving(engine: AsyncEngine, **context: Any) -> Iterator[Served]:
-    listener = bind_listener("127.0.0.1", 0)
+    listener = socket.create_server(("127.0.0.1", 0), backlog=512)
     port = listener.getsockname()[1]
     app = build_app(make_context(engine, **context))
-    server = _ThreadServer(make_config(app, log_level="critical"))
+    server = _ThreadServer(make_config(app, "critical"))
     engine.start()
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
     thread.start()

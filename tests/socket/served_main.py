@@ -4,12 +4,13 @@ Prints its port once it listens. A step takes at least `STEP_S`, so that an
 answer lasts; with an argument, the runner fails at that call.
 """
 
+import socket
 import sys
 import threading
 
 from nanoserve.sched.step import StepPlan, StepResult
 from nanoserve.server.app import build_app
-from nanoserve.server.serve import bind_listener, serve
+from nanoserve.server.serve import serve
 from tests.builders import FailingRunner, make_context, make_engine
 
 STEP_S = 0.005
@@ -29,12 +30,12 @@ def main() -> int:
     if fail_at >= 0:
         errors[fail_at] = RuntimeError("device lost")
     engine = make_engine(SlowRunner(errors))
-    listener = bind_listener("127.0.0.1", 0)
+    listener = socket.create_server(("127.0.0.1", 0))
     engine.start()
     sys.stdout.write(f"{listener.getsockname()[1]}\n")
     sys.stdout.flush()
     app = build_app(make_context(engine))
-    return serve(app, engine, listener, drain_seconds, log_level="warning")
+    return serve(app, engine, listener, drain_seconds=drain_seconds)
 
 
 if __name__ == "__main__":

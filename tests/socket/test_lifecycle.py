@@ -13,10 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
-from nanoserve.errors import OptionError
-from nanoserve.server.serve import bind_listener
 from tests.builders import (
     TIMEOUT_S,
     FailingRunner,
@@ -55,14 +52,6 @@ def process(fail_at: int = -1, drain_seconds: float = 20.0) -> Iterator[tuple[An
 def text_of(frames: list[str]) -> str:
     chunks = [json.loads(frame.removeprefix("data: ")) for frame in frames]
     return "".join(chunk["choices"][0]["text"] for chunk in chunks)
-
-
-def test_taken_port_is_an_option_error() -> None:
-    """The message names the address, and what to change."""
-    with bind_listener("127.0.0.1", 0) as listener:
-        port = listener.getsockname()[1]
-        with pytest.raises(OptionError, match=f"127.0.0.1 port {port}.*--port"):
-            bind_listener("127.0.0.1", port)
 
 
 def test_sigterm_drains_running_streams() -> None:

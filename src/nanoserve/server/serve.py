@@ -16,13 +16,11 @@ import uvicorn
 from fastapi import FastAPI
 
 from nanoserve.engine.async_bridge import AsyncEngine
-from nanoserve.errors import OptionError
 from nanoserve.server.http_protocol import BoundedHttpProtocol
 
 logger = logging.getLogger(__name__)
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_BACKLOG = 2048  # connections the system holds until they are accepted; uvicorn's default
 _LAST_FRAMES_S = 2  # for error frames to reach their readers once the engine has stopped
 EXIT_OK = 0
 EXIT_ENGINE_DIED = 1
@@ -46,14 +44,14 @@ class Lifecycle:
         self._ending: asyncio.Task[None] | None = None
         self.exit_code = EXIT_OK
 
-    async def run(self, listener: socket.socket) -> int:
+    async def run(self, sockets: list[socket.socket]) -> int:
         """Serve until the end; return the exit code."""
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._on_signal)
         self._engine.on_death(lambda: loop.call_soon_threadsafe(self._on_death))
         try:
-            await self._server.serve([listener])
+            await self._server.serve(sockets)
         finally:
             for number in _SIGNALS:
                 loop.remove_signal_handler(number)
@@ -83,40 +81,27 @@ class Lifecycle:
 def serve(
     app: FastAPI,
     engine: AsyncEngine,
-    listener: socket.socket,
+    listening: socket.socket,
+    *,
     drain_seconds: float,
-    log_level: str = "info",
+    log_level: str = "warning",
 ) -> int:
-    """Serve, and return the process's exit code. Blocks; call it in the main thread.
+    """Serve and return the process's exit code. Blocks; call it in the main thread.
 
     Args:
         app: From `build_app`.
         engine: Started; it is stopped on the way out.
-        listener: From `bind_listener`; it is closed on the way out.
+        listening: Bound and listening; closed on the way out.
         drain_seconds: How long running answers may go on after the first signal.
         log_level: uvicorn's.
     """
     config = make_config(app, log_level)
     lifecycle = Lifecycle(_QuietServer(config), engine, drain_seconds)
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        return runner.run(lifecycle.run(listener))
+        return runner.run(lifecycle.run([listening]))
 
 
-def bind_listener(host: str, port: int) -> socket.socket:
-    """Bind and listen, before anything costly has been done; port 0 lets the system choose.
-
-    Raises:
-        OptionError: The address cannot be had.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except OSError as error:
-        message = f"Cannot listen on {host} port {port}: {error.strerror}. Choose another --port."
-        raise OptionError(message) from error
-
-
-def make_config(app: FastAPI, log_level: str = "info") -> uvicorn.Config:
+def make_config(app: FastAPI, log_level: str) -> uvicorn.Config:
     """Return uvicorn's settings: bounded headers, no websockets, a short goodbye."""
     return uvicorn.Config(
         app,
