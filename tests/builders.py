@@ -1,6 +1,7 @@
 """Engines over fakes, and runners that stop, fail or wait on command."""
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -113,6 +114,14 @@ def make_request(
 def expected_text(prompt: str, num_tokens: int) -> str:
     """Return what `AsciiRunner` answers to a prompt."""
     return bytes(AsciiRunner().continuation(prompt.encode(), num_tokens)).decode()
+
+
+def wait_for(engine: AsyncEngine, condition: Callable[[], bool]) -> None:
+    """Return once `condition` holds; it is looked at whenever the engine may have moved."""
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline_s, "the condition was never met"
+        engine.wait_until_idle(0.01)
 
 
 def counter(values: list[float]) -> Callable[[], float]:

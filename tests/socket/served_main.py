@@ -1,6 +1,6 @@
 """A server process over fakes, for tests of signals and exit codes.
 
-Prints its port once it can be connected to. A step takes at least `STEP_S`, so that an
+Prints its port once it listens. A step takes at least `STEP_S`, so that an
 answer lasts; with an argument, the runner fails at that call.
 """
 
@@ -30,15 +30,12 @@ def main() -> int:
     if fail_at >= 0:
         errors[fail_at] = RuntimeError("device lost")
     engine = make_engine(SlowRunner(errors))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    listener = socket.create_server(("127.0.0.1", 0))
     engine.start()
-    sys.stdout.write(f"{port}\n")
+    sys.stdout.write(f"{listener.getsockname()[1]}\n")
     sys.stdout.flush()
     app = build_app(make_context(engine))
-    return serve(
-        app, engine, host="127.0.0.1", port=port, drain_seconds=drain_seconds, log_level="warning"
-    )
+    return serve(app, engine, listener, drain_seconds=drain_seconds)
 
 
 if __name__ == "__main__":

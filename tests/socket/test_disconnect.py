@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nanoserve.sched.step import FinishReason
-from tests.builders import TIMEOUT_S, GatedRunner, make_engine, make_limits
+from tests.builders import TIMEOUT_S, GatedRunner, make_engine, make_limits, wait_for
 from tests.socket.conftest import Served
 
 Serve = Callable[..., Served]
@@ -63,8 +63,7 @@ def test_vanished_client_frees_its_blocks(
     if is_stream:
         read_until(connection, b"data: ", 2)
     else:
-        while served.engine.stats().generation_tokens < 2:
-            served.engine.wait_until_idle(0.01)
+        wait_for(served.engine, lambda: served.engine.stats().generation_tokens >= 2)
 
     vanish(connection, reset)
 
@@ -83,8 +82,7 @@ def test_queued_request_of_a_vanished_client_never_runs(serve_in_thread: Serve) 
     runner.gate.release()
     read_until(first, b"data: ", 1)
     post(second, LONG | {"prompt": "queued"})
-    while served.engine.num_in_flight < 2:
-        served.engine.wait_until_idle(0.01)
+    wait_for(served.engine, lambda: served.engine.num_in_flight == 2)
 
     vanish(second, reset=False)
     vanish(first, reset=False)

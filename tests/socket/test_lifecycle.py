@@ -21,6 +21,7 @@ from tests.builders import (
     expected_text,
     make_engine,
     make_limits,
+    wait_for,
 )
 from tests.socket.conftest import Served
 
@@ -41,8 +42,7 @@ def process(fail_at: int = -1, drain_seconds: float = 20.0) -> Iterator[tuple[An
             assert child.stdout is not None
             port = int(child.stdout.readline())
             url = f"http://127.0.0.1:{port}"
-            transport = httpx.HTTPTransport(retries=8)  # until it listens; waits 0 to 64 s
-            with httpx.Client(base_url=url, timeout=TIMEOUT_S, transport=transport) as client:
+            with httpx.Client(base_url=url, timeout=TIMEOUT_S) as client:
                 assert client.get("/health").status_code == 200
                 yield child, client
         finally:
@@ -161,8 +161,7 @@ def test_health_answers_while_a_step_hangs(serve_in_thread: Serve) -> None:
     served = serve_in_thread(make_engine(runner))
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(served.http.post, "/v1/completions", json={"prompt": "x"})
-        while served.engine.num_in_flight == 0:
-            served.engine.wait_until_idle(0.01)
+        wait_for(served.engine, lambda: served.engine.num_in_flight == 1)
 
         statuses = [served.http.get(path).status_code for path in ("/health", "/metrics")]
         runner.open()

@@ -188,13 +188,10 @@ def test_other_endpoints_are_refused_by_name(served: Served, path: str) -> None:
 
 
 def test_large_head_is_refused(served: Served) -> None:
-    """A megabyte of headers is 431 or a closed connection, and the server goes on."""
-    with served.connect() as connection:
-        connection.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\nbig: " + b"x" * 100_000)
-        answer = connection.recv(65536)
+    """A megabyte of headers is 431, which the client can read, and the server goes on."""
+    response = served.http.get("/health", headers={"big": "x" * 10**6})
 
-    assert answer.startswith(b"HTTP/1.1 431 ")
-    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "headers_too_large"
+    assert check_envelope(response, 431)["code"] == "headers_too_large"
     assert served.http.get("/health").status_code == 200
 
 

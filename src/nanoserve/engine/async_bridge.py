@@ -91,9 +91,12 @@ class AsyncEngine:
         return self._num_in_flight
 
     def on_death(self, callback: Callable[[], object]) -> None:
-        """Have `callback` called, in the engine's thread, should the loop die."""
+        """Have `callback` called in the engine's thread should the loop die, or now if it has."""
         with self._changed:
             self._death_callbacks.append(callback)
+            is_dead = self._death is not None
+        if is_dead:
+            callback()
 
     def stats(self) -> StatsSnapshot:
         """Return counters and gauges as of the last turn of the loop."""
@@ -144,12 +147,14 @@ class AsyncEngine:
             QueueFullError: Too many requests are in flight.
             EngineStoppedError: The engine has stopped.
         """
-        held = self.reserve(len(requests)) if places is None else places
+        if places is None:
+            with self.reserve(len(requests)) as own_places:
+                return self.submit(requests, own_places)
         stream = OutputStream([request.request_id for request in requests], self.abort)
         with self._changed:
             if self._status not in (HealthStatus.OK, HealthStatus.DRAINING):
                 raise EngineStoppedError(self._refusal())
-            held.take(len(requests))
+            places.take(len(requests))
             if not self._streams:
                 self._last_progress_s = self._clock()
             for request in requests:

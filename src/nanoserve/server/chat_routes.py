@@ -14,12 +14,16 @@ from nanoserve.server.serving_context import ServingContext
 async def create_chat_completion(request: Request, context: ServingContext) -> Response:
     """Answer a chat call, whole or as a stream."""
     body = await read_body(request)
-    call = await context.off_loop(_read_call, body, context)
+    call = await context.off_loop(read_chat_call, body, context)
     return await generate(request, context, call)
 
 
-def _read_call(body: bytes, context: ServingContext) -> GenerationCall:
-    """Parse and check everything that can be checked without the template."""
+def read_chat_call(body: bytes, context: ServingContext) -> GenerationCall:
+    """Parse and check everything that can be checked without the template.
+
+    Raises:
+        RequestError: Names the field that is wrong.
+    """
     fields = validate_fields(ChatCompletionRequest, parse_object(body))
     context.check_model(fields.model)
     answer_id = f"chatcmpl-{context.new_id()}"

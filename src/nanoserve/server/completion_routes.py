@@ -14,12 +14,16 @@ from nanoserve.server.serving_context import ServingContext
 async def create_completion(request: Request, context: ServingContext) -> Response:
     """Answer a completion call, whole or as a stream."""
     body = await read_body(request)
-    call = await context.off_loop(_read_call, body, context)
+    call = await context.off_loop(read_completion_call, body, context)
     return await generate(request, context, call)
 
 
-def _read_call(body: bytes, context: ServingContext) -> GenerationCall:
-    """Parse and check everything that can be checked without tokenising."""
+def read_completion_call(body: bytes, context: ServingContext) -> GenerationCall:
+    """Parse and check everything that can be checked without tokenising.
+
+    Raises:
+        RequestError: Names the field that is wrong.
+    """
     fields = validate_fields(CompletionRequest, parse_object(body))
     context.check_model(fields.model)
     sampling = completion_sampling(fields)

@@ -13,6 +13,8 @@ from nanoserve.errors import EngineError, NanoserveError, QueueFullError, Reques
 from nanoserve.server.sse import ClientGoneError
 
 CLIENT_CLOSED_REQUEST = 499  # nginx's word for it; nobody reads this response
+_MAX_MESSAGE_CHARS = 1000
+_MAX_PARAM_CHARS = 100
 _TYPES = {429: "rate_limit_error"}
 _INTERNAL = "The server failed on this request. The reason is in its log."
 
@@ -36,7 +38,14 @@ def envelope(
     """Return `{"error": {message, type, param, code}}` for a status."""
     fallback = "invalid_request_error" if status < 500 else "server_error"
     kind = _TYPES.get(status, fallback)
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    shown_param = None if param is None else _shorten(param, _MAX_PARAM_CHARS)
+    shown = _shorten(message, _MAX_MESSAGE_CHARS)
+    return {"error": {"message": shown, "type": kind, "param": shown_param, "code": code}}
+
+
+def _shorten(text: str, max_chars: int) -> str:
+    """Cut what quotes the client at length: an error must not echo megabytes."""
+    return text if len(text) <= max_chars else f"{text[:max_chars]}… ({len(text)} characters)"
 
 
 def error_response(error: Exception) -> Response:

@@ -89,7 +89,7 @@ async def generate(request: Request, context: ServingContext, call: GenerationCa
     num_choices = call.num_prompts * call.sampling.n
     check_num_choices(num_choices, engine.max_in_flight)
     with engine.reserve(num_choices) as places:
-        requests = await context.off_loop(_prepare, context, call)
+        requests = await context.off_loop(prepare_requests, context, call)
         stream = engine.submit(requests, places)
     answer = Answer(requests, call.sampling.n)
     try:
@@ -106,7 +106,12 @@ async def generate(request: Request, context: ServingContext, call: GenerationCa
     return EventStreamResponse(frames.all(opening, stream), stream.close)
 
 
-def _prepare(context: ServingContext, call: GenerationCall) -> list[GenerationRequest]:
+def prepare_requests(context: ServingContext, call: GenerationCall) -> list[GenerationRequest]:
+    """Tokenise and admit a call's prompts; return one request per choice.
+
+    Raises:
+        RequestError: A prompt cannot be served.
+    """
     prompts = call.encode()
     limits = context.engine.limits
     samplings = admit_prompts(limits, prompts, call.sampling, call.prompt_param)

@@ -12,15 +12,20 @@ from nanoserve.units import KIB
 
 MAX_HEAD_BYTES = 64 * KIB  # request line and headers, as uvicorn's h11 protocol has it
 
+_LINGER_S = 1.0  # for the client to stop sending and read why
+
 
 class BoundedHttpProtocol(HttpToolsProtocol):
     """Closes a connection whose request head passes `MAX_HEAD_BYTES`."""
 
     _head_bytes = 0
     _in_head = True
+    _is_refused = False
 
     def data_received(self, data: bytes) -> None:
         """Parse what came, and refuse a head that has grown too long."""
+        if self._is_refused:
+            return
         self._head_bytes += len(data) if self._in_head else 0
         super().data_received(data)
         if self._in_head and self._head_bytes > MAX_HEAD_BYTES:
@@ -46,5 +51,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             f"content-length: {len(body)}\r\n"
             "connection: close\r\n\r\n"
         )
+        self._is_refused = True
         self.transport.write(head.encode("ascii") + body)
-        self.transport.close()
+        # To close with bytes unread would reset the connection and lose the answer.
+        self.loop.call_later(_LINGER_S, self.transport.close)

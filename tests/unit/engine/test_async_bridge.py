@@ -140,6 +140,23 @@ def test_death_reaches_every_waiter() -> None:
     assert not engine.is_alive
 
 
+def test_death_is_told_to_who_asks_late() -> None:
+    """A callback registered after the death is called at once."""
+    died, late = threading.Event(), threading.Event()
+    engine = make_engine(FailingRunner({0: RuntimeError("device lost")}))
+    engine.on_death(died.set)
+
+    async def main() -> None:
+        await read(engine.submit([make_request()]))
+
+    with running(engine):
+        asyncio.run(main())
+        assert died.wait(TIMEOUT_S)
+        engine.on_death(late.set)
+
+    assert late.is_set()
+
+
 def test_drain_finishes_what_runs_and_takes_nothing_new() -> None:
     """A request in flight is completed; a new one is refused; then the thread ends."""
     runner = GatedRunner()

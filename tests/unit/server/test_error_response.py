@@ -48,6 +48,13 @@ def test_unplanned_exception_shows_no_detail() -> None:
     assert b"secret" not in bytes(error_response(KeyError("secret")).body)
 
 
+def test_error_does_not_echo_megabytes() -> None:
+    """A message or field name that quotes the client is cut."""
+    response = error_response(InvalidRequestError("x" * 10**6, "y" * 10**6))
+
+    assert len(bytes(response.body)) < 2000
+
+
 def test_body_is_strict_json() -> None:
     """A number that JSON does not know cannot get out; any text can."""
     assert json.loads(bytes(json_response({"a": "\ud800"}).body)) == {"a": "\ud800"}
