@@ -15,10 +15,10 @@ TEST_STAMP := $(VENV)/.test-installed
 TEST_TOOLS := pytest pytest-randomly pytest-xdist hypothesis coverage httpx openai transformers
 CHECK_TOOLS := ruff mypy import-linter
 
-.PHONY: help setup serve chat test cover slow check fix golden docs build clean
+.PHONY: help setup serve chat test exhaustive cover check fix docs build clean
 
 help: ## list the commands
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
 setup: $(SERVE_STAMP) ## create .venv and install the server and the default model
 
@@ -29,7 +29,11 @@ chat: $(SERVE_STAMP) ## talk to the running server
 	@exec $(BIN)/nanoserve chat $(ARGS)
 
 test: $(TEST_STAMP) ## run the tests
-	$(BIN)/python -m pytest -m "not gpu and not network" --numprocesses auto $(ARGS)
+	$(BIN)/python -m pytest -m "not gpu and not network and not exhaustive" \
+		--numprocesses auto --dist loadgroup $(ARGS)
+
+exhaustive: $(TEST_STAMP) ## run what `make test` leaves out for its length
+	$(BIN)/python -m pytest -m exhaustive $(ARGS)
 
 cover: $(TEST_STAMP) ## branch coverage of the pure core
 	$(BIN)/python -m coverage run -m pytest -q tests/unit tests/property tests/reference/test_tokenizer_reference.py
