@@ -26,7 +26,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("smollm2")]
 
 
 def load(**options: Any) -> LLM:
-    return LLM("smollm2", dtype="float32", device="cpu", max_model_len=256, **options)
+    threads = torch.get_num_threads()  # one where test workers share the cores
+    return LLM(
+        "smollm2", dtype="float32", device="cpu", max_model_len=256, threads=threads, **options
+    )
 
 
 def answers(llm: LLM, prompts: list[str] | None = None) -> Answers:

@@ -62,7 +62,7 @@ def stop(server: Server, number: int = signal.SIGINT) -> int:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    running = start("--port", "0")
+    running = start("--port", "0", "--threads", "1")
     yield running
     assert stop(running) == 0
 

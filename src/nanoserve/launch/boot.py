@@ -18,7 +18,7 @@ from nanoserve.attention.select import select_backend
 from nanoserve.engine.engine_core import EngineCore
 from nanoserve.errors import BootError, NanoserveError, OptionError
 from nanoserve.model.decoder import Decoder
-from nanoserve.model.layers import prepack_linears
+from nanoserve.model.layers import can_prepack, prepack_linears
 from nanoserve.options import EngineOptions
 from nanoserve.plan.boot_plan import BootPlan, DeviceFacts, plan_boot, replan_kv_pool
 from nanoserve.plan.boot_report import BootReport, StageReport
@@ -30,6 +30,7 @@ from nanoserve.sched.scheduler import Scheduler
 from nanoserve.spec.checkpoint import Checkpoint, read_checkpoint
 from nanoserve.spec.model_dir import resolve_model
 from nanoserve.spec.model_spec import ModelSpec
+from nanoserve.spec.param_count import count_parameters
 from nanoserve.text.chat_template import ChatTemplate
 from nanoserve.text.gguf_tokenizer import tokenizer_from_gguf
 from nanoserve.text.tokenizer import Tokenizer, tokenizer_from_folder
@@ -152,7 +153,11 @@ def boot(options: EngineOptions, listener: BootListener | None = None) -> Booted
         checkpoint = read_checkpoint(resolve_model(options.model))
         tokenizer = _read_tokenizer(checkpoint)
         chat_template = _read_chat_template(tokenizer)
-        stage.detail = f"{checkpoint.source.path} ({checkpoint.spec.architecture})"
+        num_parameters = count_parameters(checkpoint.spec).total
+        stage.detail = (
+            f"{checkpoint.source.path.name}: {checkpoint.spec.architecture}, "
+            f"{num_parameters:,} parameters"
+        )
     with stages.run("plan") as stage:
         plan = plan_boot(checkpoint.spec, options, device_facts(options))
         stage.detail = _describe_plan(plan)
@@ -202,7 +207,7 @@ def device_facts(options: EngineOptions) -> DeviceFacts:
 
 def _read_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
     if checkpoint.gguf is not None:
-        return tokenizer_from_gguf(checkpoint.gguf.metadata)
+        return tokenizer_from_gguf(checkpoint.gguf.metadata, str(checkpoint.source.path))
     return tokenizer_from_folder(checkpoint.source.path)
 
 
@@ -232,7 +237,7 @@ def _load_model(
         stage.planned_bytes = plan.weight_bytes
         report = load_weights(model, checkpoint, stages.listener.progress)
         model.build_rope(device, dtype, plan.max_model_len)
-        if device.type == "cpu":
+        if can_prepack(device, dtype):
             prepack_linears(model)
         stage.detail = f"{report.num_tensors:,} tensors"
     return model

@@ -1,6 +1,6 @@
 """A found model to everything that is known of it before its weights are read.
 
-Owns which files count and what they are called; the readers of each format are in
+Owns which weight files count and where stop ids stand; the readers of each format are in
 `hf_config`, `gguf_spec`, `safetensors_header` and `gguf_file`. Reads headers only.
 """
 
@@ -32,11 +32,6 @@ class Checkpoint:
         stop_token_ids: Ids that end an answer, from every file that names one.
         shards: For safetensors, the tensors of each file; empty for GGUF.
         gguf: For GGUF, the header; None for safetensors.
-        config: config.json; empty for GGUF.
-        generation_config: generation_config.json; empty where absent.
-        tokenizer_config: tokenizer_config.json; empty where absent.
-        tokenizer_path: tokenizer.json; None where absent and for GGUF.
-        chat_template: Jinja source of the chat template; None where there is none.
     """
 
     spec: ModelSpec
@@ -44,11 +39,6 @@ class Checkpoint:
     stop_token_ids: frozenset[int]
     shards: dict[Path, dict[str, TensorEntry]] = field(default_factory=dict)
     gguf: GGUFFile | None = None
-    config: dict[str, Any] = field(default_factory=dict)
-    generation_config: dict[str, Any] = field(default_factory=dict)
-    tokenizer_config: dict[str, Any] = field(default_factory=dict)
-    tokenizer_path: Path | None = None
-    chat_template: str | None = None
 
 
 def read_checkpoint(source: ModelSource) -> Checkpoint:
@@ -63,21 +53,11 @@ def read_checkpoint(source: ModelSource) -> Checkpoint:
     return _read_gguf_checkpoint(source) if source.kind == "gguf" else _read_hf_checkpoint(source)
 
 
-def read_spec(source: ModelSource) -> ModelSpec:
-    """Read the shape alone; for a folder this needs config.json and no weights."""
-    if source.kind == "gguf":
-        return spec_from_gguf(read_gguf(source.path))
-    config_path = source.path / "config.json"
-    return spec_from_hf_config(read_json_object(config_path), str(config_path))
-
-
 def _read_hf_checkpoint(source: ModelSource) -> Checkpoint:
     config_path = source.path / "config.json"
     config = read_json_object(config_path)
     generation_path = source.path / "generation_config.json"
-    generation_config = _read_optional(generation_path)
-    tokenizer_config = _read_optional(source.path / "tokenizer_config.json")
-    tokenizer_path = source.path / "tokenizer.json"
+    generation_config = read_json_object(generation_path) if generation_path.is_file() else {}
     stop_token_ids = _token_ids(config, "eos_token_id", config_path)
     stop_token_ids |= _token_ids(generation_config, "eos_token_id", generation_path)
     return Checkpoint(
@@ -85,11 +65,6 @@ def _read_hf_checkpoint(source: ModelSource) -> Checkpoint:
         source=source,
         stop_token_ids=stop_token_ids,
         shards=_read_shards(source.path),
-        config=config,
-        generation_config=generation_config,
-        tokenizer_config=tokenizer_config,
-        tokenizer_path=tokenizer_path if tokenizer_path.is_file() else None,
-        chat_template=_chat_template(source.path, tokenizer_config),
     )
 
 
@@ -98,18 +73,12 @@ def _read_gguf_checkpoint(source: ModelSource) -> Checkpoint:
     stop_token_ids: frozenset[int] = frozenset()
     for key in _GGUF_STOP_KEYS:
         stop_token_ids |= _token_ids(file.metadata, f"tokenizer.ggml.{key}", source.path)
-    template = file.metadata.get("tokenizer.chat_template")
     return Checkpoint(
         spec=spec_from_gguf(file),
         source=source,
         stop_token_ids=stop_token_ids,
         gguf=file,
-        chat_template=template if isinstance(template, str) else None,
     )
-
-
-def _read_optional(path: Path) -> dict[str, Any]:
-    return read_json_object(path) if path.is_file() else {}
 
 
 def _token_ids(values: Mapping[str, Any], key: str, path: Path) -> frozenset[int]:
@@ -121,21 +90,6 @@ def _token_ids(values: Mapping[str, Any], key: str, path: Path) -> frozenset[int
             problem = f"{key} is {token_id!r:.80}; expected token ids."
             raise CorruptFileError(str(path), problem)
     return frozenset(ids)
-
-
-def _chat_template(folder: Path, tokenizer_config: Mapping[str, Any]) -> str | None:
-    """Return the chat template: a file of its own, or a string or named list in the config."""
-    path = folder / "chat_template.jinja"
-    if path.is_file():
-        try:
-            return path.read_text(encoding="utf-8")
-        except UnicodeDecodeError:
-            raise CorruptFileError(str(path), "it is not UTF-8.") from None
-    template = tokenizer_config.get("chat_template")
-    if isinstance(template, list):
-        named = [item for item in template if isinstance(item, dict)]
-        template = next((t.get("template") for t in named if t.get("name") == "default"), None)
-    return template if isinstance(template, str) else None
 
 
 def _read_shards(folder: Path) -> dict[Path, dict[str, TensorEntry]]:

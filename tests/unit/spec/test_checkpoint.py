@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nanoserve.errors import CorruptFileError, ModelNotFoundError, WeightMismatchError
-from nanoserve.spec.checkpoint import Checkpoint, read_checkpoint, read_spec
+from nanoserve.spec.checkpoint import Checkpoint, read_checkpoint
 from nanoserve.spec.model_dir import ModelSource, resolve_model
 
 CONFIG = {
@@ -87,7 +87,6 @@ def test_no_stop_id_is_none_at_all(tmp_path: Path) -> None:
     checkpoint = read(tmp_path)
 
     assert checkpoint.stop_token_ids == frozenset()
-    assert checkpoint.generation_config == {}
 
 
 @pytest.mark.parametrize("bad", ["2", -1, [2, "x"], 1.5, True, {"a": 1}])
@@ -107,82 +106,18 @@ def test_gguf_stop_ids_are_the_union_of_its_keys(tmp_path: Path) -> None:
 
 
 def test_the_default_model_is_read_whole() -> None:
-    """SmolLM2 stops at <|im_end|> and brings a chat template."""
+    """SmolLM2 is one GGUF file that stops at <|im_end|>."""
     checkpoint = read_checkpoint(resolve_model("smollm2"))
 
     assert checkpoint.stop_token_ids == {2}
-    assert "<|im_start|>" in (checkpoint.chat_template or "")
     assert checkpoint.gguf is not None
     assert checkpoint.shards == {}
 
 
-def test_settings_beside_the_config_are_read(tmp_path: Path) -> None:
-    """The tokenizer's files and the generation defaults come along."""
-    write_folder(tmp_path)
-    write_json(tmp_path / "tokenizer_config.json", {"chat_template": "{{ x }}"})
-    write_json(tmp_path / "generation_config.json", {"temperature": 0.6})
-    write_json(tmp_path / "tokenizer.json", {})
-
-    checkpoint = read(tmp_path)
-
-    assert checkpoint.tokenizer_path == tmp_path / "tokenizer.json"
-    assert checkpoint.generation_config == {"temperature": 0.6}
-    assert checkpoint.tokenizer_config == {"chat_template": "{{ x }}"}
-    assert checkpoint.chat_template == "{{ x }}"
-    assert checkpoint.config["vocab_size"] == 40
-
-
-@pytest.mark.parametrize(
-    ("stored", "template"),
-    [
-        (None, None),
-        ("plain", "plain"),
-        ([{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}], "d"),
-        ([{"name": "tool_use", "template": "t"}, 3], None),
-        ([{"name": "default", "template": 3}], None),
-        (5, None),
-    ],
-)
-def test_the_chat_template_may_be_a_string_or_a_named_list(
-    tmp_path: Path, stored: Any, template: str | None
-) -> None:
-    """Of several templates the one named default counts."""
-    write_folder(tmp_path)
-    write_json(tmp_path / "tokenizer_config.json", {"chat_template": stored})
-
-    assert read(tmp_path).chat_template == template
-    assert read(tmp_path).tokenizer_path is None
-
-
-def test_a_template_file_counts_before_the_config(tmp_path: Path) -> None:
-    """Newer checkpoints keep the template in chat_template.jinja."""
-    write_folder(tmp_path)
-    write_json(tmp_path / "tokenizer_config.json", {"chat_template": "old"})
-    (tmp_path / "chat_template.jinja").write_text("new é", encoding="utf-8")
-
-    assert read(tmp_path).chat_template == "new é"
-
-    (tmp_path / "chat_template.jinja").write_bytes(b"\xff")
-    with pytest.raises(CorruptFileError, match="not UTF-8"):
-        read(tmp_path)
-
-
-def test_a_gguf_template_is_its_metadata(tmp_path: Path) -> None:
-    """A template that is not text is left out."""
-    with_text = write_gguf(tmp_path / "a.gguf", chat_template="{{ y }}")
-    with_number = write_gguf(tmp_path / "b.gguf", chat_template=5)
-
-    assert read_checkpoint(resolve_model(str(with_text))).chat_template == "{{ y }}"
-    assert read_checkpoint(resolve_model(str(with_number))).chat_template is None
-
-
-def test_the_spec_alone_needs_no_weights(tmp_path: Path) -> None:
-    """A folder with nothing but config.json has a shape; a GGUF has one in its header."""
+def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
+    """A folder with nothing but config.json has no model to serve."""
     write_json(tmp_path / "config.json", CONFIG)
-    path = write_gguf(tmp_path / "t.gguf")
 
-    assert read_spec(ModelSource("hf", tmp_path, "tiny")).hidden_size == 64
-    assert read_spec(ModelSource("gguf", path, "tiny")).hidden_size == 64
     with pytest.raises(ModelNotFoundError, match=r"no \*\.safetensors"):
         read(tmp_path)
 

@@ -105,7 +105,7 @@ def test_an_empty_folder_and_another_file_are_refused(tmp_path: Path) -> None:
 def test_a_hub_id_is_downloaded_without_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only JSON, templates, tokenizers and safetensors are asked for; weights can be left out."""
+    """Only JSON, templates and safetensors are asked for."""
     (tmp_path / "config.json").write_text("{}")
     asked: list[tuple[str, list[str]]] = []
 
@@ -116,13 +116,7 @@ def test_a_hub_id_is_downloaded_without_code(
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
 
     assert resolve_model("org/name-1.5") == ModelSource("hf", tmp_path, "org/name-1.5")
-    resolve_model("org/name-1.5", with_weights=False)
-
-    settings = ["*.json", "*.jinja", "tokenizer.model"]
-    assert asked == [
-        ("org/name-1.5", [*settings, "*.safetensors"]),
-        ("org/name-1.5", settings),
-    ]
+    assert asked == [("org/name-1.5", ["*.json", "*.jinja", "*.safetensors"])]
 
 
 class RepositoryNotFoundError(OSError):
