@@ -14,6 +14,7 @@ from nanoserve.engine.interface import GenerationRequest, OutputDelta
 from nanoserve.errors import EngineError, InvalidRequestError, OptionError
 from nanoserve.launch.boot import BootListener, boot
 from nanoserve.options import DEFAULT_MODEL, EngineOptions
+from nanoserve.plan.boot_plan import BootPlan
 from nanoserve.sched.admission import admit_or_refuse
 from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.sched.step import FinishReason
@@ -92,6 +93,16 @@ class LLM:
     def tokenizer(self) -> Tokenizer:
         """The model's tokenizer."""
         return self._booted.tokenizer
+
+    @property
+    def plan(self) -> BootPlan:
+        """What the boot decided."""
+        return self._booted.plan
+
+    @property
+    def num_blocks(self) -> int:
+        """KV blocks that were allocated."""
+        return self._booted.limits.num_blocks
 
     @property
     def num_preemptions(self) -> int:
