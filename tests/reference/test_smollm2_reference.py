@@ -6,6 +6,7 @@ one forward pass of the oracle per answer checks the whole answer.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -19,8 +20,39 @@ from nanoserve.spec.model_dir import resolve_model
 from tests.reference.prompts import PROMPTS
 
 NUM_TOKENS = 64
-GREEDY = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True)
 Answers = list[list[int]]
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many of the prompts, and how many tokens of each answer; answers are prefixes."""
+
+    num_prompts: int = len(PROMPTS)
+    num_tokens: int = NUM_TOKENS
+
+    @property
+    def prompts(self) -> list[str]:
+        """Every second or so prompt, so that short and long ones are in."""
+        return PROMPTS[:: len(PROMPTS) // self.num_prompts][: self.num_prompts]
+
+    @property
+    def sampling(self) -> SamplingParams:
+        return SamplingParams(temperature=0.0, max_tokens=self.num_tokens, ignore_eos=True)
+
+    def cut(self, full: Answers) -> Answers:
+        """Return what these prompts and lengths are of the full answers."""
+        by_prompt = dict(zip(PROMPTS, full, strict=True))
+        return [by_prompt[prompt][: self.num_tokens] for prompt in self.prompts]
+
+
+FULL = Size()
+sizes = pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param(Size(num_prompts=16, num_tokens=24), id="quick"),
+        pytest.param(FULL, id="full", marks=pytest.mark.exhaustive),
+    ],
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("smollm2")]
 
@@ -32,23 +64,23 @@ def load(**options: Any) -> LLM:
     )
 
 
-def answers(llm: LLM, prompts: list[str] | None = None) -> Answers:
-    outputs = llm.generate(prompts or PROMPTS, GREEDY, show_progress=False)
+def answers(llm: LLM, size: Size) -> Answers:
+    outputs = llm.generate(size.prompts, size.sampling, show_progress=False)
     return [output.outputs[0].token_ids for output in outputs]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def crowd_llm() -> LLM:
     return load(max_num_seqs=32)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def crowd_answers(crowd_llm: LLM) -> Answers:
     """Answers with 32 requests in flight, cold cache."""
-    return answers(crowd_llm)
+    return answers(crowd_llm, FULL)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def oracle() -> Iterator[Any]:
     """Transformers' Llama with the file's weights, read and dequantised by the gguf package."""
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -120,43 +152,37 @@ def test_crowd_equals_transformers(
         assert answer == expected, prompt
 
 
-@pytest.fixture(scope="module")
-def alone_llm() -> LLM:
-    return load(max_num_seqs=1, enable_prefix_caching=False)
-
-
-@pytest.mark.parametrize(
-    "index",
-    [
-        pytest.param(i, marks=() if i % 4 == 0 else pytest.mark.exhaustive)
-        for i in range(len(PROMPTS))
-    ],
-)
-def test_alone_equals_crowd(alone_llm: LLM, crowd_answers: Answers, index: int) -> None:
+@sizes
+def test_alone_equals_crowd(crowd_answers: Answers, size: Size) -> None:
     """A request alone gives the tokens it gives among 32."""
-    assert answers(alone_llm, [PROMPTS[index]]) == [crowd_answers[index]]
+    llm = load(max_num_seqs=1, enable_prefix_caching=False)
+
+    assert answers(llm, size) == size.cut(crowd_answers)
 
 
-def test_warm_prefix_cache_equals_cold(crowd_llm: LLM, crowd_answers: Answers) -> None:
+@sizes
+def test_warm_prefix_cache_equals_cold(crowd_llm: LLM, crowd_answers: Answers, size: Size) -> None:
     """A prompt whose prefix is cached gives the tokens of a cold one."""
-    outputs = crowd_llm.generate(PROMPTS, GREEDY, show_progress=False)
+    outputs = crowd_llm.generate(size.prompts, size.sampling, show_progress=False)
 
     assert sum(output.num_cached_tokens for output in outputs) > 0
-    assert [output.outputs[0].token_ids for output in outputs] == crowd_answers
+    assert [output.outputs[0].token_ids for output in outputs] == size.cut(crowd_answers)
 
 
-def test_chunked_prefill_equals_whole(crowd_answers: Answers) -> None:
+@sizes
+def test_chunked_prefill_equals_whole(crowd_answers: Answers, size: Size) -> None:
     """Prompts cut into chunks of at most 16 tokens give the tokens of whole ones."""
     llm = load(max_num_seqs=16, max_num_batched_tokens=16)
 
-    assert answers(llm) == crowd_answers
+    assert answers(llm, size) == size.cut(crowd_answers)
 
 
-def test_preempted_equals_undisturbed(crowd_answers: Answers) -> None:
+@sizes
+def test_preempted_equals_undisturbed(crowd_answers: Answers, size: Size) -> None:
     """With a pool for little more than one request, preempted requests lose no token."""
-    llm = load(max_num_seqs=32, num_blocks=72)
+    llm = load(max_num_seqs=32, num_blocks=max(16, 9 * size.num_prompts // 4))
 
-    assert answers(llm) == crowd_answers
+    assert answers(llm, size) == size.cut(crowd_answers)
     assert llm.num_preemptions > 0
 
 

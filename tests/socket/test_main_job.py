@@ -18,7 +18,7 @@ COMMAND = [sys.executable, "-c", "from nanoserve.cli.main import main; main()"]
 CAPITAL = "The capital of France is"
 QUESTION: Any = [{"role": "user", "content": "What is the capital of France?"}]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("main_job")]
 
 
 @dataclass
@@ -60,7 +60,7 @@ def stop(server: Server, number: int = signal.SIGINT) -> int:
         return server.process.wait(timeout=30)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     running = start("--port", "0", "--threads", "1")
     yield running

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import shlex
 import socket
 import sys
@@ -124,6 +125,9 @@ def _bind(host: str, port: int) -> socket.socket:
 
 def _boot(options: EngineOptions, listener: ConsoleListener) -> "BootedEngine":
     """Import torch, the slowest part of a start, as a stage of its own; then boot."""
+    # Read when OpenMP starts. Threads that spin for work starve the event loop, and each
+    # other as soon as anything else runs: a step then takes five times as long.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     listener.stage_started("import")
     started = time.perf_counter()
     from nanoserve.launch.boot import boot
