@@ -93,7 +93,7 @@ def serve_model(engine_options: EngineOptions, server_options: ServerOptions) ->
         context = ServingContext(engine, booted.tokenizer, booted.chat_template, name, __version__)
         app = build_app(context)
         engine.start()
-        url = f"http://{server_options.host}:{listening.getsockname()[1]}"
+        url = _url(server_options.host, listening.getsockname()[1])
         console.print(f"ready in {seconds:.1f} s; {name} on {url}", highlight=False)
         console.print(curl_line(url, name), highlight=False, markup=False, soft_wrap=True)
         return serve(
@@ -109,6 +109,10 @@ def curl_line(url: str, model_name: str) -> str:
     """Return a command that can be pasted into another terminal."""
     body = {"model": model_name, "prompt": "The capital of France is", "temperature": 0}
     return f"curl {url}/v1/completions -d {shlex.quote(json.dumps(body))}"
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _bind(host: str, port: int) -> socket.socket:
