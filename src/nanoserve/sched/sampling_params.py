@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from nanoserve.errors import InvalidRequestError
 
 MAX_STOP_STRINGS = 4  # as in OpenAI's API
+MAX_STOP_CHARS = 1000  # of one stop string
+MAX_STOP_TOKEN_IDS = 1000  # each new token is looked up in them
 MAX_N = 128  # choices of one request
 MAX_SEED = 2**63 - 1
 
@@ -26,7 +28,7 @@ class SamplingParams:
         min_p: Keep tokens at least this fraction as likely as the likeliest. In 0..1.
         seed: Same seed, same tokens; None draws fresh entropy for each request.
         n: How many independent answers; answer i uses seed + i.
-        stop: Up to four strings that end the answer; not part of the text.
+        stop: Up to four strings of up to 1000 characters that end the answer; not part of the text.
         stop_token_ids: Token ids that end the answer, besides the model's own.
         ignore_eos: Go on past the model's own stop ids.
         prompt_logprobs: Score the prompt: the log-probability of each of its tokens.
@@ -70,6 +72,12 @@ class SamplingParams:
             _refuse("stop", f"{len(self.stop)} strings", f"at most {MAX_STOP_STRINGS}")
         if any(not text for text in self.stop):
             _refuse("stop", "''", "strings that are not empty")
+        longest = max(map(len, self.stop), default=0)
+        if longest > MAX_STOP_CHARS:
+            _refuse("stop", f"{longest} characters long", f"at most {MAX_STOP_CHARS}")
+        if len(self.stop_token_ids) > MAX_STOP_TOKEN_IDS:
+            num_ids = len(self.stop_token_ids)
+            _refuse("stop_token_ids", f"{num_ids} ids", f"at most {MAX_STOP_TOKEN_IDS}")
         if any(token_id < 0 for token_id in self.stop_token_ids):
             _refuse("stop_token_ids", list(self.stop_token_ids), "token ids, 0 or more")
 

@@ -28,7 +28,9 @@ from nanoserve.sched.sampling_params import MAX_SEED, SamplingParams
         ("n", 129),
         ("stop", ("a", "b", "c", "d", "e")),
         ("stop", ("",)),
+        ("stop", ("a" * 1001,)),
         ("stop_token_ids", (3, -1)),
+        ("stop_token_ids", (3,) * 1001),
     ],
 )
 def test_a_value_out_of_range_names_its_field(field: str, value: Any) -> None:
