@@ -1,5 +1,6 @@
 """`nanoserve serve`: boot with a line per stage, then the HTTP server."""
 
+import contextlib
 import json
 import logging
 import shlex
@@ -95,13 +96,14 @@ def serve_model(engine_options: EngineOptions, server_options: ServerOptions) ->
         url = f"http://{server_options.host}:{listening.getsockname()[1]}"
         console.print(f"ready in {seconds:.1f} s; {name} on {url}", highlight=False)
         console.print(curl_line(url, name), highlight=False, markup=False, soft_wrap=True)
-        return serve(
-            app,
-            engine,
-            listening,
-            drain_seconds=server_options.drain_seconds,
-            log_level=server_options.log_level,
-        )
+        with contextlib.closing(context):
+            return serve(
+                app,
+                engine,
+                listening,
+                drain_seconds=server_options.drain_seconds,
+                log_level=server_options.log_level,
+            )
 
 
 def curl_line(url: str, model_name: str) -> str:
