@@ -87,6 +87,10 @@ class ServerOptions:
         Raises:
             OptionError: Names the flag, its value and what is allowed.
         """
+        if not self.host:
+            _refuse("host", "''", "an address; 0.0.0.0 listens on all of them")
+        if self.served_model_name == "":
+            _refuse("served_model_name", "''", "a name")
         if not 0 <= self.port <= 65535:
             _refuse("port", self.port, "between 0 and 65535")
         _at_least("max_queue", self.max_queue, 0)

@@ -16,9 +16,9 @@ import torch
 
 from nanoserve.attention.select import select_backend
 from nanoserve.engine.engine_core import EngineCore
-from nanoserve.errors import BootError, NanoserveError, OptionError
+from nanoserve.errors import BootError, CorruptFileError, NanoserveError, OptionError
 from nanoserve.model.decoder import Decoder
-from nanoserve.model.layers import prepack_linears
+from nanoserve.model.layers import can_prepack, prepack_linears
 from nanoserve.options import EngineOptions
 from nanoserve.plan.boot_plan import BootPlan, DeviceFacts, plan_boot, replan_kv_pool
 from nanoserve.plan.boot_report import BootReport, StageReport
@@ -201,9 +201,18 @@ def device_facts(options: EngineOptions) -> DeviceFacts:
 
 
 def _read_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
+    path, num_rows = checkpoint.source.path, checkpoint.spec.vocab_size
     if checkpoint.gguf is not None:
-        return tokenizer_from_gguf(checkpoint.gguf.metadata)
-    return tokenizer_from_folder(checkpoint.source.path)
+        tokenizer = tokenizer_from_gguf(checkpoint.gguf.metadata)
+    else:
+        tokenizer = tokenizer_from_folder(path)
+    if tokenizer.base_vocab_size > num_rows:  # a token added without a row costs its prompts
+        problem = (
+            f"the tokenizer has {tokenizer.base_vocab_size:,} tokens and the model "
+            f"{num_rows:,}: they do not belong together."
+        )
+        raise CorruptFileError(str(path), problem)
+    return tokenizer
 
 
 def _read_chat_template(tokenizer: Tokenizer) -> ChatTemplate | None:
@@ -232,7 +241,7 @@ def _load_model(
         stage.planned_bytes = plan.weight_bytes
         report = load_weights(model, checkpoint, stages.listener.progress)
         model.build_rope(device, dtype, plan.max_model_len)
-        if device.type == "cpu":
+        if can_prepack(device, dtype):
             prepack_linears(model)
         stage.detail = f"{report.num_tensors:,} tensors"
     return model

@@ -131,6 +131,8 @@ def _chat_template(folder: Path, tokenizer_config: Mapping[str, Any]) -> str | N
             return path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
             raise CorruptFileError(str(path), "it is not UTF-8.") from None
+        except OSError as error:
+            raise CorruptFileError(str(path), f"it cannot be read ({error.strerror}).") from None
     template = tokenizer_config.get("chat_template")
     if isinstance(template, list):
         named = [item for item in template if isinstance(item, dict)]

@@ -36,6 +36,7 @@ class Tokenizer:
         eos_token: Token that ends a text, if the model has one; also in templates.
         chat_template: Jinja source, or None: then the model cannot chat.
         vocab_size: Number of token ids, added tokens included: the highest id plus one.
+        base_vocab_size: The same without the added tokens.
         longest_token_chars: Characters of the longest token, as the vocabulary spells it.
         special_token_ids: Ids that decoding skips by default.
     """
@@ -56,6 +57,8 @@ class Tokenizer:
         self.chat_template = chat_template
         vocabulary = backend.get_vocab()
         self.vocab_size = max(vocabulary.values(), default=-1) + 1
+        base_vocabulary = backend.get_vocab(with_added_tokens=False)
+        self.base_vocab_size = max(base_vocabulary.values(), default=-1) + 1
         self.longest_token_chars = max(map(len, vocabulary), default=1)
         self.special_token_ids = frozenset(
             token_id for token_id, token in added_tokens.items() if token.special
@@ -157,6 +160,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         return {}
     try:
         content = json.loads(_read_text(path))
+        json.dumps(content, ensure_ascii=False).encode()  # refuses lone surrogates
     except (ValueError, RecursionError) as error:
         problem = f"it is not JSON ({error})."
         raise CorruptFileError(str(path), problem) from error
@@ -217,3 +221,5 @@ def _read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise CorruptFileError(str(path), f"it is not UTF-8 ({error}).") from error
+    except OSError as error:
+        raise CorruptFileError(str(path), f"it cannot be read ({error.strerror}).") from error
