@@ -13,6 +13,7 @@ Device = Literal["auto", "cpu", "cuda"]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 
 DEFAULT_MODEL = "smollm2"
+MAX_THREADS = 1024  # torch starts each one, and a system has a limit
 DEFAULT_TOKEN_BUDGET = {"cpu": 512, "cuda": 2048}  # tokens in one step, by device
 
 
@@ -56,6 +57,8 @@ class EngineOptions:
         _at_least("max_num_seqs", self.max_num_seqs, 1)
         for name in ("max_model_len", "max_num_batched_tokens", "num_blocks", "threads"):
             _at_least(name, getattr(self, name), 1)
+        if self.threads is not None and self.threads > MAX_THREADS:
+            _refuse("threads", self.threads, f"at most {MAX_THREADS}")
         _at_least("kv_cache_bytes", self.kv_cache_bytes, 1)
         if self.block_size < 1 or self.block_size & (self.block_size - 1):
             _refuse("block_size", self.block_size, "a power of two, at least 1")
