@@ -6,6 +6,7 @@ Owns the ranges. Knows nothing of the vocabulary (see `admission`) or of tensors
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 from nanoserve.errors import InvalidRequestError
 
@@ -52,6 +53,7 @@ class SamplingParams:
         Raises:
             InvalidRequestError: Names the field, its value and the range.
         """
+        self._check_types()
         if self.max_tokens is not None and self.max_tokens < 1:
             _refuse("max_tokens", self.max_tokens, "at least 1")
         _check_range("temperature", self.temperature, 0.0, 2.0)
@@ -66,6 +68,22 @@ class SamplingParams:
         if not 1 <= self.n <= MAX_N:
             _refuse("n", self.n, f"between 1 and {MAX_N}")
         self._check_stops()
+
+    def _check_types(self) -> None:
+        """Refuse what Python callers get wrong; bodies of requests are typed already."""
+        for name in ("max_tokens", "seed", "top_k", "n"):
+            value = getattr(self, name)
+            is_open = value is None and name in ("max_tokens", "seed")
+            if type(value) is not int and not is_open:
+                _refuse(name, repr(value), "an integer")
+        lists: tuple[tuple[str, Any, type], ...] = (
+            ("stop", self.stop, str),
+            ("stop_token_ids", self.stop_token_ids, int),
+        )
+        for name, values, kind in lists:
+            is_list = isinstance(values, tuple | list)
+            if not is_list or any(type(value) is not kind for value in values):
+                _refuse(name, f"{values!r:.80}", f"a tuple of {kind.__name__}")
 
     def _check_stops(self) -> None:
         if len(self.stop) > MAX_STOP_STRINGS:
@@ -97,7 +115,8 @@ def _wrap_int64(value: int) -> int:
 
 
 def _check_range(field: str, value: float, low: float, high: float) -> None:
-    if not (math.isfinite(value) and low <= value <= high):
+    is_number = type(value) in (int, float)
+    if not (is_number and math.isfinite(value) and low <= value <= high):
         _refuse(field, value, f"between {low:g} and {high:g}")
 
 
