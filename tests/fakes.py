@@ -82,6 +82,7 @@ class ByteTokenizer:
     """One token per UTF-8 byte: ids 0..255."""
 
     vocab_size = 256
+    longest_token_chars = 1
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         return list(text.encode("utf-8"))

@@ -160,16 +160,31 @@ class PromptTooLongError(RequestError):
     code = "context_length_exceeded"
 
     def __init__(
-        self, limit_tokens: int, prompt_tokens: int, requested_tokens: int, param: str | None = None
+        self,
+        limit_tokens: int,
+        prompt_tokens: int,
+        requested_tokens: int,
+        param: str | None = None,
+        *,
+        is_counted: bool = True,
     ) -> None:
+        """Make the message.
+
+        Args:
+            limit_tokens: Most tokens of prompt and output together.
+            prompt_tokens: Tokens of the prompt.
+            requested_tokens: Most tokens of the output.
+            param: The field at fault.
+            is_counted: False where `prompt_tokens` is the least that so long a text can have.
+        """
         self.limit_tokens = limit_tokens
         self.prompt_tokens = prompt_tokens
         self.requested_tokens = requested_tokens
+        total = f" and asks for {requested_tokens} more ({prompt_tokens + requested_tokens} in all)"
         super().__init__(
-            f"This server's maximum context length is {limit_tokens} tokens. "
-            f"The request has {prompt_tokens} prompt tokens and asks for {requested_tokens} more "
-            f"({prompt_tokens + requested_tokens} in all). "
-            "Shorten the prompt or lower max_tokens.",
+            f"This server's maximum context length is {limit_tokens} tokens. The request has "
+            f"{'' if is_counted else 'at least '}{prompt_tokens} prompt tokens"
+            f"{total if is_counted else ''}. Shorten the prompt or lower max_tokens.",
             param,
         )
 

@@ -5,7 +5,7 @@ None stands for "auto": the launcher resolves it and prints what it chose and wh
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from nanoserve.errors import OptionError
 
@@ -13,6 +13,7 @@ Device = Literal["auto", "cpu", "cuda"]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 
 DEFAULT_MODEL = "smollm2"
+MAX_THREADS = 1024  # torch starts each one, and a system has a limit
 DEFAULT_TOKEN_BUDGET = {"cpu": 512, "cuda": 2048}  # tokens in one step, by device
 
 
@@ -53,9 +54,12 @@ class EngineOptions:
         Raises:
             OptionError: Names the flag, its value and what is allowed.
         """
+        _check_types(self)
         _at_least("max_num_seqs", self.max_num_seqs, 1)
         for name in ("max_model_len", "max_num_batched_tokens", "num_blocks", "threads"):
             _at_least(name, getattr(self, name), 1)
+        if self.threads is not None and self.threads > MAX_THREADS:
+            _refuse("threads", self.threads, f"at most {MAX_THREADS}")
         _at_least("kv_cache_bytes", self.kv_cache_bytes, 1)
         if self.block_size < 1 or self.block_size & (self.block_size - 1):
             _refuse("block_size", self.block_size, "a power of two, at least 1")
@@ -87,6 +91,11 @@ class ServerOptions:
         Raises:
             OptionError: Names the flag, its value and what is allowed.
         """
+        _check_types(self)
+        if not self.host:
+            _refuse("host", "''", "an address; 0.0.0.0 listens on all of them")
+        if self.served_model_name == "":
+            _refuse("served_model_name", "''", "a name")
         if not 0 <= self.port <= 65535:
             _refuse("port", self.port, "between 0 and 65535")
         _at_least("max_queue", self.max_queue, 0)
@@ -94,6 +103,23 @@ class ServerOptions:
             _refuse("drain_seconds", self.drain_seconds, "between 0 and 3600")
         if self.log_level not in ("debug", "info", "warning", "error"):
             _refuse("log_level", self.log_level, "debug, info, warning or error")
+
+
+def _check_types(options: Any) -> None:
+    """Refuse values that the command line could not have made."""
+    for name, hint in get_type_hints(type(options)).items():
+        value = getattr(options, name)
+        if not _fits(value, hint):
+            literals = get_args(hint) if get_origin(hint) is Literal else ()
+            allowed = ", ".join(literals) or f"of type {getattr(hint, '__name__', hint)}"
+            _refuse(name, repr(value), allowed)
+
+
+def _fits(value: object, hint: Any) -> bool:
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    kinds = get_args(hint) or (hint,)
+    return type(value) in kinds or (float in kinds and type(value) is int)
 
 
 def _at_least(name: str, value: int | None, low: int) -> None:

@@ -187,11 +187,34 @@ def test_other_endpoints_are_refused_by_name(served: Served, path: str) -> None:
     assert "serve" in error["message"]
 
 
-def test_large_head_is_refused(served: Served) -> None:
-    """A megabyte of headers is 431, which the client can read, and the server goes on."""
-    response = served.http.get("/health", headers={"big": "x" * 10**6})
+@pytest.mark.parametrize("num_bytes", [70_000, 10**6])
+def test_large_head_is_refused(served: Served, num_bytes: int) -> None:
+    """Too many headers, in one read or many, are 431, which the client can read."""
+    response = served.http.get("/health", headers={"big": "x" * num_bytes})
 
     assert check_envelope(response, 431)["code"] == "headers_too_large"
+    assert served.http.get("/health").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"garbage\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        b"POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
+        b"\x16\x03\x01\x02\x00" * 20,
+    ],
+)
+def test_what_is_no_http_has_the_envelope(served: Served, head: bytes) -> None:
+    """A client that speaks something else is told so in JSON, and the connection ends."""
+    with served.connect() as connection:
+        connection.sendall(head)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+
+    status_line, body = answer.split(b"\r\n", 1)[0], answer.split(b"\r\n\r\n", 1)[1]
+    assert status_line == b"HTTP/1.1 400 Bad Request"
+    assert json.loads(body)["error"]["code"] == "invalid_http"
     assert served.http.get("/health").status_code == 200
 
 

@@ -21,6 +21,14 @@ from nanoserve.options import EngineOptions, ServerOptions
         ({"gpu_memory_utilization": float("nan")}, "--gpu-memory-utilization"),
         ({"max_num_batched_tokens": 4}, "--max-num-batched-tokens"),
         ({"threads": 0}, "--threads"),
+        ({"threads": 1025}, "--threads"),
+        ({"threads": True}, "--threads is True; it must be"),
+        ({"num_blocks": 1.5}, "--num-blocks"),
+        ({"device": "tpu"}, "--device is 'tpu'; it must be auto, cpu, cuda"),
+        ({"dtype": None}, "--dtype"),
+        ({"enable_prefix_caching": "no"}, "--enable-prefix-caching"),
+        ({"kv_cache_bytes": "1GiB"}, "--kv-cache-bytes is '1GiB'; it must be of type int"),
+        ({"model": None}, "--model"),
     ],
 )
 def test_impossible_engine_options_name_the_flag(values: dict[str, Any], flag: str) -> None:
@@ -31,7 +39,14 @@ def test_impossible_engine_options_name_the_flag(values: dict[str, Any], flag: s
 
 @pytest.mark.parametrize(
     "values",
-    [{"port": 70000}, {"max_queue": -1}, {"drain_seconds": -1.0}, {"log_level": "loud"}],
+    [
+        {"port": 70000},
+        {"max_queue": -1},
+        {"drain_seconds": -1.0},
+        {"log_level": "loud"},
+        {"host": ""},
+        {"served_model_name": ""},
+    ],
 )
 def test_impossible_server_options_name_the_flag(values: dict[str, Any]) -> None:
     """An impossible value is refused with its flag."""

@@ -5,7 +5,6 @@ run to their full length. Knows only the OpenAI API, so any such server can be m
 """
 
 import asyncio
-import json
 import random
 import statistics
 import time
@@ -16,6 +15,15 @@ from typing import Any
 
 import httpx
 
+from nanoserve.bench.openai_answers import (
+    DONE,
+    broken_off,
+    check_url,
+    first_model,
+    payload_of,
+    read_chunk,
+    refusal,
+)
 from nanoserve.errors import NanoserveError
 
 _TOKEN_IDS = range(1000, 30000)  # ordinary tokens in every vocabulary we serve
@@ -23,7 +31,7 @@ _TIMEOUT = httpx.Timeout(30.0, read=600.0)
 
 
 class BenchError(NanoserveError):
-    """The server cannot be reached or refused the workload."""
+    """The server cannot be reached, or sent nothing to measure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +104,12 @@ def run_workload(url: str, workload: Workload) -> ServeReport:
     """Send the workload and wait for every answer.
 
     Raises:
-        BenchError: The server cannot be reached or refused a request.
+        OptionError: `url` is no address.
+        BenchError: The server cannot be reached.
+        NotOpenAIError: It refused a request, or is another kind of server.
     """
     try:
-        return asyncio.run(_run(url, workload))
+        return asyncio.run(_run(check_url(url), workload))
     except httpx.HTTPError as error:
         message = f"No server answers at {url} ({error}). Start one with `nanoserve serve`."
         raise BenchError(message) from error
@@ -108,7 +118,7 @@ def run_workload(url: str, workload: Workload) -> ServeReport:
 async def _run(url: str, workload: Workload) -> ServeReport:
     slots = asyncio.Semaphore(workload.concurrency)
     async with httpx.AsyncClient(base_url=url, timeout=_TIMEOUT) as client:
-        model = (await client.get("/v1/models")).json()["data"][0]["id"]
+        model = first_model(await client.get("/v1/models"))
         started = time.perf_counter()
         times = await asyncio.gather(
             *(_one(client, slots, model, workload, seed) for seed in range(workload.num_requests))
@@ -133,21 +143,30 @@ async def _one(
         sent = time.perf_counter()
         async with client.stream("POST", "/v1/completions", json=body) as response:
             if response.status_code != httpx.codes.OK:
-                message = f"The server refused a request: {(await response.aread()).decode()}"
-                raise BenchError(message)
+                await response.aread()
+                raise refusal(response.text)
             async for event in _events(response):
-                if event.get("usage"):
-                    num_tokens = event["usage"]["completion_tokens"]
+                num_tokens = _num_tokens(event, num_tokens)
                 if event["choices"]:
                     event_times.append(time.perf_counter() - sent)
+    if not event_times or not num_tokens:
+        message = f"The server at {client.base_url} sent no token, or did not count its tokens."
+        raise BenchError(message)
     return RequestTimes(num_tokens, tuple(event_times))
+
+
+def _num_tokens(event: dict[str, Any], known: int) -> int:
+    """Return the answer's tokens as the event counts them, or what was known before."""
+    usage = event.get("usage")
+    count = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    return count if isinstance(count, int) else known
 
 
 async def _events(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
     async for line in response.aiter_lines():
-        payload = line.removeprefix("data: ")
-        if line.startswith("data: ") and payload != "[DONE]":
-            event = json.loads(payload)
-            if "error" in event:
-                raise BenchError(event["error"]["message"])
-            yield event
+        payload = payload_of(line)
+        if payload == DONE:
+            return
+        if payload:
+            yield read_chunk(payload)
+    raise broken_off()

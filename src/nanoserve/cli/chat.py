@@ -1,19 +1,27 @@
 """`nanoserve chat`: a conversation with a running server in the terminal, streamed."""
 
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import httpx
 
-from nanoserve.errors import NanoserveError
+from nanoserve.bench.openai_answers import (
+    DONE,
+    broken_off,
+    check_url,
+    first_model,
+    payload_of,
+    read_chunk,
+    refusal,
+)
+from nanoserve.errors import NanoserveError, OptionError
 
 _TIMEOUT = httpx.Timeout(10.0, read=None)  # an answer may take as long as it takes
 
 
 class ChatError(NanoserveError):
-    """The server cannot be reached, or refused the conversation."""
+    """The server cannot be reached."""
 
 
 @dataclass(slots=True)
@@ -35,7 +43,15 @@ class ChatSession:
     messages: list[dict[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Begin with the system message."""
+        """Begin with the system message.
+
+        Raises:
+            OptionError: The address or the temperature is impossible.
+        """
+        self.url = check_url(self.url)
+        if not 0.0 <= self.temperature <= 2.0:
+            message = f"--temperature is {self.temperature}; it must be between 0 and 2."
+            raise OptionError(message)
         if self.system and not self.messages:
             self.messages.append({"role": "system", "content": self.system})
 
@@ -43,7 +59,8 @@ class ChatSession:
         """Send `question`; yield the answer as it comes; keep both in the conversation.
 
         Raises:
-            ChatError: The server cannot be reached, refused, or broke off.
+            ChatError: The server cannot be reached.
+            NotOpenAIError: It refused, broke off, or is another kind of server.
         """
         messages = [*self.messages, {"role": "user", "content": question}]
         body = {
@@ -58,7 +75,7 @@ class ChatSession:
             with client.stream("POST", f"{self.url}/v1/chat/completions", json=body) as response:
                 if response.status_code != httpx.codes.OK:
                     response.read()
-                    raise ChatError(_message_of(response.text))
+                    raise refusal(response.text)
                 for text in _texts(response.iter_lines()):
                     answer += text
                     yield text
@@ -68,9 +85,8 @@ class ChatSession:
 
     def _model(self, client: httpx.Client) -> str:
         try:
-            response = client.get(f"{self.url}/v1/models")
-            return str(response.json()["data"][0]["id"])
-        except (httpx.HTTPError, ValueError, KeyError, IndexError, TypeError) as error:
+            return first_model(client.get(f"{self.url}/v1/models"))
+        except httpx.HTTPError as error:
             raise ChatError(_unreachable(self.url, error)) from error
 
 
@@ -96,23 +112,17 @@ def _read_question(is_terminal: bool) -> str:
 
 
 def _texts(lines: Iterator[str]) -> Iterator[str]:
-    """Yield the content of each server-sent event; an error frame raises."""
+    """Yield the content of each server-sent event up to [DONE]; an error frame raises."""
     for line in lines:
-        payload = line.removeprefix("data: ")
-        if not line.startswith("data: ") or payload == "[DONE]":
-            continue
-        event = json.loads(payload)
-        if "error" in event:
-            raise ChatError(event["error"]["message"])
-        for choice in event["choices"]:
-            yield choice["delta"].get("content") or ""
-
-
-def _message_of(body: str) -> str:
-    try:
-        return str(json.loads(body)["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return f"The server answered: {body[:200]}"
+        payload = payload_of(line)
+        if payload == DONE:
+            return
+        for choice in read_chunk(payload)["choices"] if payload else ():
+            delta = choice.get("delta")
+            text = delta.get("content") if isinstance(delta, dict) else None
+            if isinstance(text, str):
+                yield text
+    raise broken_off()
 
 
 def _unreachable(url: str, error: Exception) -> str:

@@ -1,5 +1,6 @@
 """`nanoserve serve`: boot with a line per stage, then the HTTP server."""
 
+import contextlib
 import json
 import logging
 import os
@@ -93,35 +94,39 @@ def serve_model(engine_options: EngineOptions, server_options: ServerOptions) ->
         context = ServingContext(engine, booted.tokenizer, booted.chat_template, name, __version__)
         app = build_app(context)
         engine.start()
-        url = _url(server_options.host, listening.getsockname()[1])
+        url = server_url(server_options.host, listening.getsockname()[1])
         console.print(f"ready in {seconds:.1f} s; {name} on {url}", highlight=False)
         console.print(curl_line(url, name), highlight=False, markup=False, soft_wrap=True)
-        return serve(
-            app,
-            engine,
-            listening,
-            drain_seconds=server_options.drain_seconds,
-            log_level=server_options.log_level,
-        )
+        with contextlib.closing(context):
+            return serve(
+                app,
+                engine,
+                listening,
+                drain_seconds=server_options.drain_seconds,
+                log_level=server_options.log_level,
+            )
+
+
+def server_url(host: str, port: int) -> str:
+    """Return the address for clients; an IPv6 address stands in brackets."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def curl_line(url: str, model_name: str) -> str:
     """Return a command that can be pasted into another terminal."""
     body = {"model": model_name, "prompt": "The capital of France is", "temperature": 0}
-    return f"curl {url}/v1/completions -d {shlex.quote(json.dumps(body))}"
-
-
-def _url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"curl {shlex.quote(url)}/v1/completions -d {shlex.quote(json.dumps(body))}"
 
 
 def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
+        socket.getaddrinfo(host, port, family)  # create_server leaks a socket at a bad name
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # a name no resolver takes is a UnicodeError
+        reason = error.strerror if isinstance(error, OSError) else error
         message = (
-            f"Cannot listen on {host}:{port}: {error.strerror}. "
+            f"Cannot listen on {host}:{port}: {reason}. "
             "Stop what listens there, or choose another with --port (0 takes a free one)."
         )
         raise OptionError(message) from error

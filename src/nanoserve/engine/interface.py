@@ -40,6 +40,11 @@ class TextCodec(Protocol):
         """Number of token ids, added tokens included."""
         ...
 
+    @property
+    def longest_token_chars(self) -> int:
+        """Characters of the longest token."""
+        ...
+
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Return the token ids of `text`, with BOS where the tokenizer adds one."""
         ...

@@ -16,7 +16,7 @@ import torch
 
 from nanoserve.attention.select import select_backend
 from nanoserve.engine.engine_core import EngineCore
-from nanoserve.errors import BootError, NanoserveError, OptionError
+from nanoserve.errors import BootError, CorruptFileError, NanoserveError, OptionError
 from nanoserve.model.decoder import Decoder
 from nanoserve.model.layers import can_prepack, prepack_linears
 from nanoserve.options import EngineOptions
@@ -206,9 +206,18 @@ def device_facts(options: EngineOptions) -> DeviceFacts:
 
 
 def _read_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
+    path, num_rows = checkpoint.source.path, checkpoint.spec.vocab_size
     if checkpoint.gguf is not None:
-        return tokenizer_from_gguf(checkpoint.gguf.metadata, str(checkpoint.source.path))
-    return tokenizer_from_folder(checkpoint.source.path)
+        tokenizer = tokenizer_from_gguf(checkpoint.gguf.metadata, str(path))
+    else:
+        tokenizer = tokenizer_from_folder(path)
+    if tokenizer.base_vocab_size > num_rows:  # a token added without a row costs its prompts
+        problem = (
+            f"the tokenizer has {tokenizer.base_vocab_size:,} tokens and the model "
+            f"{num_rows:,}: they do not belong together."
+        )
+        raise CorruptFileError(str(path), problem)
+    return tokenizer
 
 
 def _read_chat_template(tokenizer: Tokenizer) -> ChatTemplate | None:

@@ -3,9 +3,12 @@
 Runs the same engine core as the server, in the caller's thread.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -79,13 +82,17 @@ class LLM:
     """
 
     def __init__(
-        self, model: str = DEFAULT_MODEL, listener: BootListener | None = None, **options: object
+        self,
+        model: str | Path = DEFAULT_MODEL,
+        listener: BootListener | None = None,
+        **options: object,
     ) -> None:
         known = {option.name for option in fields(EngineOptions)}
         if unknown := sorted(options.keys() - known):
             message = f"LLM has no option {unknown[0]!r}. Options: {', '.join(sorted(known))}."
             raise OptionError(message)
-        engine_options = EngineOptions(model=model, **options)  # type: ignore[arg-type]
+        name = str(model) if isinstance(model, Path) else model
+        engine_options = EngineOptions(model=name, **options)  # type: ignore[arg-type]
         self._booted = boot(engine_options, listener)
         self._num_calls = 0
 
@@ -147,14 +154,10 @@ class LLM:
         self._num_calls += 1
         outputs, requests = [], []
         for number, (prompt, sampling) in enumerate(zip(prompts, samplings, strict=True)):
-            token_ids = (
-                self.tokenizer.encode(prompt)
-                if isinstance(prompt, str)
-                else [int(t) for t in prompt]
-            )
+            text = prompt if isinstance(prompt, str) else None
+            token_ids = _token_ids(prompt) if text is None else self.tokenizer.encode(text)
             admitted = admit_or_refuse(self._booted.limits, tuple(token_ids), sampling)
             answers = [CompletionOutput(index) for index in range(sampling.n)]
-            text = prompt if isinstance(prompt, str) else None
             output = RequestOutput(text, token_ids, answers)
             outputs.append(output)
             for index in range(sampling.n):
@@ -195,10 +198,28 @@ def _as_batch(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     """Return a list of prompts; a single text or a single list of ids is a batch of one."""
     if isinstance(prompts, str):
         return [prompts]
-    items = list(prompts)
+    items = list(_iterable(prompts))
     if items and all(isinstance(item, int) for item in items):
-        return [items]  # type: ignore[list-item]
-    return items  # type: ignore[return-value]
+        return [items]
+    return items
+
+
+def _iterable(value: object) -> Iterable[Any]:
+    if isinstance(value, bytes) or not isinstance(value, Iterable):
+        raise _no_prompt(value)
+    return value
+
+
+def _token_ids(prompt: object) -> list[int]:
+    try:
+        return [operator.index(token_id) for token_id in _iterable(prompt)]
+    except TypeError:
+        raise _no_prompt(prompt) from None
+
+
+def _no_prompt(value: object) -> InvalidRequestError:
+    message = f"A prompt is a text or a list of token ids; {value!r:.80} is neither."
+    return InvalidRequestError(message, "prompt")
 
 
 def _as_samplings(
@@ -206,6 +227,11 @@ def _as_samplings(
 ) -> list[SamplingParams]:
     if sampling is None or isinstance(sampling, SamplingParams):
         return [sampling or SamplingParams()] * num_prompts
+    given: Any = sampling  # a caller's types are not checked
+    is_list = isinstance(given, Sequence)
+    if not is_list or not all(isinstance(item, SamplingParams) for item in given):
+        message = f"sampling is {sampling!r:.80}; it must be SamplingParams, or a list of them."
+        raise InvalidRequestError(message, "sampling")
     if len(sampling) != num_prompts:
         message = (
             f"There are {num_prompts} prompts and {len(sampling)} sampling parameters; "

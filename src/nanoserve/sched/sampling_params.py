@@ -6,10 +6,13 @@ Owns the ranges. Knows nothing of the vocabulary (see `admission`) or of tensors
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 from nanoserve.errors import InvalidRequestError
 
 MAX_STOP_STRINGS = 4  # as in OpenAI's API
+MAX_STOP_CHARS = 1000  # of one stop string
+MAX_STOP_TOKEN_IDS = 1000  # each new token is looked up in them
 MAX_N = 128  # choices of one request
 MAX_SEED = 2**63 - 1
 
@@ -26,7 +29,7 @@ class SamplingParams:
         min_p: Keep tokens at least this fraction as likely as the likeliest. In 0..1.
         seed: Same seed, same tokens; None draws fresh entropy for each request.
         n: How many independent answers; answer i uses seed + i.
-        stop: Up to four strings that end the answer; not part of the text.
+        stop: Up to four strings of up to 1000 characters that end the answer; not part of the text.
         stop_token_ids: Token ids that end the answer, besides the model's own.
         ignore_eos: Go on past the model's own stop ids.
         prompt_logprobs: Score the prompt: the log-probability of each of its tokens.
@@ -50,6 +53,7 @@ class SamplingParams:
         Raises:
             InvalidRequestError: Names the field, its value and the range.
         """
+        self._check_types()
         if self.max_tokens is not None and self.max_tokens < 1:
             _refuse("max_tokens", self.max_tokens, "at least 1")
         _check_range("temperature", self.temperature, 0.0, 2.0)
@@ -65,11 +69,33 @@ class SamplingParams:
             _refuse("n", self.n, f"between 1 and {MAX_N}")
         self._check_stops()
 
+    def _check_types(self) -> None:
+        """Refuse what Python callers get wrong; bodies of requests are typed already."""
+        for name in ("max_tokens", "seed", "top_k", "n"):
+            value = getattr(self, name)
+            is_open = value is None and name in ("max_tokens", "seed")
+            if type(value) is not int and not is_open:
+                _refuse(name, repr(value), "an integer")
+        lists: tuple[tuple[str, Any, type], ...] = (
+            ("stop", self.stop, str),
+            ("stop_token_ids", self.stop_token_ids, int),
+        )
+        for name, values, kind in lists:
+            is_list = isinstance(values, tuple | list)
+            if not is_list or any(type(value) is not kind for value in values):
+                _refuse(name, f"{values!r:.80}", f"a tuple of {kind.__name__}")
+
     def _check_stops(self) -> None:
         if len(self.stop) > MAX_STOP_STRINGS:
             _refuse("stop", f"{len(self.stop)} strings", f"at most {MAX_STOP_STRINGS}")
         if any(not text for text in self.stop):
             _refuse("stop", "''", "strings that are not empty")
+        longest = max(map(len, self.stop), default=0)
+        if longest > MAX_STOP_CHARS:
+            _refuse("stop", f"{longest} characters long", f"at most {MAX_STOP_CHARS}")
+        if len(self.stop_token_ids) > MAX_STOP_TOKEN_IDS:
+            num_ids = len(self.stop_token_ids)
+            _refuse("stop_token_ids", f"{num_ids} ids", f"at most {MAX_STOP_TOKEN_IDS}")
         if any(token_id < 0 for token_id in self.stop_token_ids):
             _refuse("stop_token_ids", list(self.stop_token_ids), "token ids, 0 or more")
 
@@ -89,7 +115,8 @@ def _wrap_int64(value: int) -> int:
 
 
 def _check_range(field: str, value: float, low: float, high: float) -> None:
-    if not (math.isfinite(value) and low <= value <= high):
+    is_number = type(value) in (int, float)
+    if not (is_number and math.isfinite(value) and low <= value <= high):
         _refuse(field, value, f"between {low:g} and {high:g}")
 
 

@@ -4,8 +4,6 @@ Owns no state: everything a handler needs is in the `ServingContext` it closes o
 Starting and stopping is `serve`'s.
 """
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -41,16 +39,9 @@ _BODY_MODELS: tuple[type[BaseModel], ...] = (
 
 def build_app(context: ServingContext) -> FastAPI:
     """Return the application over a running engine."""
-
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        yield
-        context.text_threads.shutdown(wait=False, cancel_futures=True)
-
     app = FastAPI(
         title="nanoserve",
         version=context.version,
-        lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,

@@ -27,12 +27,13 @@ def read_chat_call(body: bytes, context: ServingContext) -> GenerationCall:
     fields = validate_fields(ChatCompletionRequest, parse_object(body))
     context.check_model(fields.model)
     answer_id = f"chatcmpl-{context.new_id()}"
+    limit_tokens = context.engine.limits.max_request_tokens
     return GenerationCall(
         answer_format=ChatFormat(answer_id, int(context.wall_clock()), context.model_name),
         answer_id=answer_id,
         sampling=chat_sampling(fields),
         num_prompts=1,
-        encode=lambda: [encode_chat(fields, context.codec, context.chat_template)],
+        encode=lambda: [encode_chat(fields, context.codec, context.chat_template, limit_tokens)],
         prompt_param="messages",
         stream_options=(fields.stream_options or StreamOptions()) if fields.stream else None,
     )

@@ -29,12 +29,13 @@ def read_completion_call(body: bytes, context: ServingContext) -> GenerationCall
     sampling = completion_sampling(fields)
     prompts = split_prompts(fields)
     answer_id = f"cmpl-{context.new_id()}"
+    limit_tokens = context.engine.limits.max_request_tokens
     return GenerationCall(
         answer_format=CompletionFormat(answer_id, int(context.wall_clock()), context.model_name),
         answer_id=answer_id,
         sampling=sampling,
         num_prompts=len(prompts),
-        encode=lambda: encode_prompts(prompts, context.codec),
+        encode=lambda: encode_prompts(prompts, context.codec, limit_tokens),
         prompt_param="prompt",
         stream_options=(fields.stream_options or StreamOptions()) if fields.stream else None,
     )

@@ -5,7 +5,7 @@ long prompts cost time. Types have been checked in `protocol`.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from nanoserve.engine.interface import TextCodec
@@ -21,6 +21,7 @@ from nanoserve.server.protocol import (
 
 MAX_CHOICES = 128  # prompts * n of one call
 _LARGEST_VOCABULARY = 2**31 - 1  # ids are 32-bit everywhere below
+_MAX_COMPOSED_CHARS = 4  # that Unicode normalisation makes one character of
 DEFAULT_COMPLETION_TOKENS = 16  # as in OpenAI's API
 
 # Fields that change the answer and are not implemented: the values that change nothing.
@@ -106,6 +107,11 @@ def chat_sampling(fields: ChatCompletionRequest) -> SamplingParams:
     """
     refuse_unsupported(fields)
     if fields.max_completion_tokens is not None:
+        if fields.max_completion_tokens < 1:
+            message = (
+                f"max_completion_tokens is {fields.max_completion_tokens}; it must be at least 1."
+            )
+            raise InvalidRequestError(message, "max_completion_tokens")
         return _sampling(fields, fields.max_completion_tokens)
     return _sampling(fields, fields.max_tokens)
 
@@ -150,20 +156,41 @@ def check_num_choices(num_choices: int, max_in_flight: int) -> None:
         raise InvalidRequestError(message, "n")
 
 
-def encode_prompts(prompts: Sequence[str | list[int]], codec: TextCodec) -> list[tuple[int, ...]]:
-    """Return the token ids of each prompt; texts get the tokenizer's own special tokens."""
-    return [
-        tuple(codec.encode(prompt) if isinstance(prompt, str) else prompt) for prompt in prompts
-    ]
+def encode_prompts(
+    prompts: Sequence[str | list[int]], codec: TextCodec, limit_tokens: int
+) -> Iterator[tuple[int, ...]]:
+    """Yield the token ids of each prompt; texts get the tokenizer's own special tokens.
+
+    Raises:
+        PromptTooLongError: A text is so long that it need not be tokenised to refuse it.
+    """
+    for prompt in prompts:
+        if isinstance(prompt, str):
+            _check_length(prompt, codec, limit_tokens, "prompt")
+            yield tuple(codec.encode(prompt))
+        else:
+            yield tuple(prompt)
+
+
+def _check_length(text: str, codec: TextCodec, limit_tokens: int, param: str) -> None:
+    """Refuse a text that has more tokens than `limit_tokens` even if all are the longest."""
+    longest = codec.longest_token_chars * _MAX_COMPOSED_CHARS
+    fewest_tokens = -(-len(text) // longest)
+    if fewest_tokens > limit_tokens:
+        raise PromptTooLongError(limit_tokens, fewest_tokens, 1, param, is_counted=False)
 
 
 def encode_chat(
-    fields: ChatCompletionRequest, codec: TextCodec, template: ChatRenderer | None
+    fields: ChatCompletionRequest,
+    codec: TextCodec,
+    template: ChatRenderer | None,
+    limit_tokens: int,
 ) -> tuple[int, ...]:
     """Render a conversation and return its token ids; the template brings its own BOS.
 
     Raises:
         InvalidRequestError: There is no template, or it refuses the conversation.
+        PromptTooLongError: The text need not be tokenised to refuse it.
     """
     if template is None:
         message = "This model has no chat template. Use /v1/completions."
@@ -172,6 +199,7 @@ def encode_chat(
     variables = {} if options is None else options.model_dump(exclude_none=True)
     messages = [_plain_message(message) for message in fields.messages]
     text = template.render(messages, add_generation_prompt=True, **variables)
+    _check_length(text, codec, limit_tokens, "messages")
     return tuple(codec.encode(text, add_special_tokens=False))
 
 

@@ -5,7 +5,7 @@ then a status line. Whatever way a call ends, its requests are aborted if they s
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -72,7 +72,7 @@ class GenerationCall:
     answer_id: str
     sampling: SamplingParams
     num_prompts: int
-    encode: Callable[[], Sequence[tuple[int, ...]]]
+    encode: Callable[[], Iterable[tuple[int, ...]]]
     prompt_param: str
     stream_options: StreamOptions | None
 
@@ -112,9 +112,11 @@ def prepare_requests(context: ServingContext, call: GenerationCall) -> list[Gene
     Raises:
         RequestError: A prompt cannot be served.
     """
-    prompts = call.encode()
     limits = context.engine.limits
-    samplings = admit_prompts(limits, prompts, call.sampling, call.prompt_param)
+    prompts, samplings = [], []
+    for prompt in call.encode():  # the first one that is too long ends the work
+        samplings += admit_prompts(limits, [prompt], call.sampling, call.prompt_param)
+        prompts.append(prompt)
     return fan_out(call.answer_id, prompts, samplings)
 
 

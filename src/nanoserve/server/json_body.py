@@ -15,9 +15,17 @@ from nanoserve.errors import BodyTooLargeError, InvalidRequestError
 from nanoserve.units import MIB
 
 MAX_BODY_BYTES = 8 * MIB
+MAX_CONTAINERS = 20_000  # a conversation of 10,000 messages, each with a list of one part
+MAX_MEMBERS = 50_000  # of all objects together
+MAX_ITEMS = 1_000_000  # 8 prompts of 128k token ids
 MAX_DEPTH = 64  # nested arrays and objects; OpenAI's requests need about 10
 _MAX_INT_DIGITS = 20  # more than any field takes
 _LONG_NUMBER = re.compile(rb"[0-9]{%d}" % (_MAX_INT_DIGITS + 1))
+_COUNTS = (
+    ((b"[", b"{"), MAX_CONTAINERS, "arrays and objects"),
+    ((b":",), MAX_MEMBERS, "object members"),
+    ((b",",), MAX_ITEMS, "items"),
+)
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")  # raw ones are not UTF-8
 
 
@@ -43,8 +51,10 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
     Raises:
         InvalidRequestError: Not UTF-8, not JSON, not an object, nested deeper than
-            `MAX_DEPTH`, or with a number or string that JSON does not know.
+            `MAX_DEPTH`, of more values than are read, or with a number or string that
+            JSON does not know.
     """
+    _check_counts(body)
     try:
         value = json.loads(
             body.decode("utf-8"),
@@ -65,6 +75,28 @@ def parse_object(body: bytes) -> dict[str, Any]:
     if _SURROGATE_ESCAPE.search(body):
         _check_text(json.dumps(value, ensure_ascii=False))
     return value
+
+
+def _check_counts(body: bytes) -> None:
+    """Bound the work of parsing and checking, which would hold up every other request."""
+    if not _passes_a_bound(body):
+        return
+    without_escapes = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if without_escapes.count(b'"') > 2 * (MAX_MEMBERS + MAX_ITEMS):
+        _refuse("has too many strings")
+    outside_strings = b"".join(without_escapes.split(b'"')[::2])
+    problem = _passes_a_bound(outside_strings)
+    if problem:
+        _refuse(problem)
+
+
+def _passes_a_bound(text: bytes) -> str:
+    """Return which bound `text` passes, taken as bare JSON; '' where none."""
+    for marks, limit, what in _COUNTS:
+        count = sum(map(text.count, marks))
+        if count > limit:
+            return f"has {count:,} {what}; at most {limit:,} are read"
+    return ""
 
 
 def _parse_float(text: str) -> float:

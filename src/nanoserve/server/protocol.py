@@ -8,18 +8,56 @@ that is declared nowhere here is refused by name.
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WrapValidator,
+    model_validator,
+)
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from nanoserve.errors import InvalidRequestError
 
 MAX_PROMPTS = 128  # prompts of one completion call
+MAX_FIELDS = 64  # of one object; a body has at most 35 that are known
+MAX_BIASES = 1024  # entries of logit_bias
+
+
+T = TypeVar("T")
+
+
+def _at_most(value: Any, limit: int, what: str) -> Any:
+    """Refuse a huge object as a whole: pydantic would collect an error per member."""
+    if isinstance(value, dict) and len(value) > limit:
+        raise _too_many(len(value), what, "object", limit)
+    return value
+
+
+def _too_many(count: int, what: str, owner: str, limit: int) -> PydanticCustomError:
+    text = "has {count} {what}; one {owner} may have {limit}"
+    return PydanticCustomError(
+        "too_many", text, {"count": count, "what": what, "owner": owner, "limit": limit}
+    )
+
+
+ListOf = Annotated[list[T], Field(fail_fast=True)]  # one error, not one per item
+Biases = Annotated[
+    dict[str, float], BeforeValidator(lambda value: _at_most(value, MAX_BIASES, "entries"))
+]
 
 
 class StrictModel(BaseModel):
     """No coercion ("0.7" is no number, true is no int) and no unknown field."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_num_fields(cls, value: Any) -> Any:
+        return _at_most(value, MAX_FIELDS, "fields")
 
 
 class StreamOptions(StrictModel):
@@ -40,8 +78,8 @@ class GenerationFields(StrictModel):
     top_k: int | None = 0
     min_p: float = 0.0
     seed: int | None = None
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
+    stop: str | ListOf[str] | None = None
+    stop_token_ids: ListOf[int] | None = None
     ignore_eos: bool | None = False
     stream: bool | None = False
     stream_options: StreamOptions | None = None
@@ -50,7 +88,7 @@ class GenerationFields(StrictModel):
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
-    logit_bias: dict[str, float] | None = None
+    logit_bias: Biases | None = None
     min_tokens: int | None = 0
     include_stop_str_in_output: bool | None = False
     priority: int | None = 0
@@ -75,7 +113,7 @@ def _check_prompt(value: Any, _handler: Any) -> Any:
         _check_ids(value)
         return value
     if len(value) > MAX_PROMPTS:
-        raise _too_many_prompts(len(value))
+        raise _too_many(len(value), "prompts", "call", MAX_PROMPTS)
     if isinstance(value[0], str):
         if not all(isinstance(text, str) for text in value):
             raise _wrong_prompt()
@@ -90,11 +128,6 @@ def _check_prompt(value: Any, _handler: Any) -> Any:
 def _check_ids(ids: Sequence[Any]) -> None:
     if set(map(type, ids)) - {int}:  # exact: bool is an int to isinstance
         raise _wrong_prompt()
-
-
-def _too_many_prompts(count: int) -> PydanticCustomError:
-    text = "has {count} prompts; one call may have {limit}"
-    return PydanticCustomError("too_many", text, {"count": count, "limit": MAX_PROMPTS})
 
 
 def _wrong_prompt() -> PydanticCustomError:
@@ -129,7 +162,7 @@ class ChatMessage(StrictModel):
     """One turn of a conversation. The last five are what clients send back as null."""
 
     role: Literal["developer", "system", "user", "assistant", "tool"]
-    content: str | list[TextPart]
+    content: str | ListOf[TextPart]
     name: str | None = None
     tool_call_id: str | None = None
     refusal: None = None
@@ -148,7 +181,7 @@ class ChatTemplateOptions(StrictModel):
 class ChatCompletionRequest(GenerationFields):
     """Body of POST /v1/chat/completions."""
 
-    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    messages: Annotated[list[ChatMessage], Field(min_length=1, fail_fast=True)]
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     chat_template_kwargs: ChatTemplateOptions | None = None
@@ -161,7 +194,7 @@ class ChatCompletionRequest(GenerationFields):
     functions: list[Any] | None = None
     function_call: Any = None
     response_format: Any = None
-    modalities: list[str] | None = None
+    modalities: ListOf[str] | None = None
 
     # Cannot change the answer: accepted and not read.
     parallel_tool_calls: Any = None
@@ -186,13 +219,16 @@ def validate_fields(model: type[Fields], value: dict[str, Any]) -> Fields:
 def _invalid(details: list[ErrorDetails]) -> InvalidRequestError:
     """Make one error of the first wrong field; a union names what each arm wanted."""
     first = details[0]
+    if not first["loc"]:
+        message = f"The request body {first['msg']}."
+        return InvalidRequestError(message)
     field = str(first["loc"][0])
     if first["type"] == "extra_forbidden":
         message = (
             f"Unknown field '{_path(first)}'. It is refused because it might change the answer."
         )
         return InvalidRequestError(message, _path(first))
-    wishes = [detail for detail in details if detail["loc"][0] == field]
+    wishes = [detail for detail in details if detail["loc"][:1] == (field,)]
     problems = dict.fromkeys(f"{_path(detail)}: {detail['msg']}" for detail in wishes[:4])
     return InvalidRequestError(f"{'; or '.join(problems)}.", field)
 

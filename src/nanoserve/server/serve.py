@@ -107,6 +107,7 @@ def make_config(app: FastAPI, log_level: str) -> uvicorn.Config:
         app,
         http=BoundedHttpProtocol,
         ws="none",
+        lifespan="off",  # there is none, and a forced end would print its cancellation
         log_level=log_level,
         access_log=log_level == "debug",
         timeout_graceful_shutdown=_LAST_FRAMES_S,

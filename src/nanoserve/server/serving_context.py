@@ -58,6 +58,10 @@ class ServingContext:
         if model is not None and model != self.model_name:
             raise UnknownModelError(model, (self.model_name,))
 
+    def close(self) -> None:
+        """Let the text threads end, once nothing is served any more."""
+        self.text_threads.shutdown(wait=False, cancel_futures=True)
+
     async def off_loop(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `work` in a text thread, so that the event loop goes on answering."""
         loop = asyncio.get_running_loop()

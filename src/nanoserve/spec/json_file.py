@@ -40,6 +40,8 @@ def parse_json_object(content: bytes, path: Path, offset: int = 0) -> dict[str, 
         value = json.loads(
             content.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_unique_keys
         )
+        if b"\\ud" in content.lower():  # an escape that may be half a surrogate pair
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:  # bad UTF-8 and bad JSON are ValueErrors
         raise CorruptFileError(str(path), f"it is not JSON ({error}).", offset) from None
     if not isinstance(value, dict):

@@ -44,10 +44,14 @@ def resolve_model(name: str) -> ModelSource:
     if name in _PRESETS:
         return _resolve_preset(name)
     path = Path(name).expanduser()
-    if path.is_file():
-        return _resolve_file(path)
-    if path.is_dir():
-        return _resolve_folder(path, path.resolve().name)
+    try:
+        if path.is_file():
+            return _resolve_file(path)
+        if path.is_dir():
+            return _resolve_folder(path, path.resolve().name)
+    except OSError as error:  # too long a name, or a folder on the way that may not be entered
+        message = f"{name[:200]!r} cannot be looked up: {error.strerror}. Check the path."
+        raise ModelNotFoundError(message) from None
     if _HUB_ID.fullmatch(name) and path.suffix != ".gguf":
         return _resolve_folder(_download(name), name)
     message = (

@@ -36,6 +36,8 @@ class Tokenizer:
         eos_token: Token that ends a text, if the model has one; also in templates.
         chat_template: Jinja source, or None: then the model cannot chat.
         vocab_size: Number of token ids, added tokens included: the highest id plus one.
+        base_vocab_size: The same without the added tokens.
+        longest_token_chars: Characters of the longest token, as the vocabulary spells it.
         special_token_ids: Ids that decoding skips by default.
     """
 
@@ -53,7 +55,11 @@ class Tokenizer:
         self.bos_token = bos_token
         self.eos_token = eos_token
         self.chat_template = chat_template
-        self.vocab_size = max(backend.get_vocab().values(), default=-1) + 1
+        vocabulary = backend.get_vocab()
+        self.vocab_size = max(vocabulary.values(), default=-1) + 1
+        base_vocabulary = backend.get_vocab(with_added_tokens=False)
+        self.base_vocab_size = max(base_vocabulary.values(), default=-1) + 1
+        self.longest_token_chars = max(map(len, vocabulary), default=1)
         self.special_token_ids = frozenset(
             token_id for token_id, token in added_tokens.items() if token.special
         )
@@ -74,13 +80,17 @@ class Tokenizer:
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Return the token ids of `text`, with BOS where the tokenizer adds one.
 
-        Special tokens written out in `text` become their ids.
+        Special tokens written out in `text` become their ids. Other threads run meanwhile:
+        the backend's `encode` would keep the interpreter locked, its batches do not.
 
         Raises:
             InvalidRequestError: The text holds half a surrogate pair, which no bytes spell.
         """
         try:
-            return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+            (encoding,) = self._backend.encode_batch_fast(
+                [text], add_special_tokens=add_special_tokens
+            )
+            return encoding.ids
         except TypeError:  # how the backend refuses text that is not UTF-8
             message = "The text holds a lone surrogate, which is not a character. Remove it."
             raise InvalidRequestError(message) from None
@@ -200,3 +210,5 @@ def _read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise CorruptFileError(str(path), f"it is not UTF-8 ({error}).") from error
+    except OSError as error:
+        raise CorruptFileError(str(path), f"it cannot be read ({error.strerror}).") from error

@@ -132,7 +132,7 @@ def test_prompts_are_split_by_shape() -> None:
     assert split_prompts(completion(prompt=[1, 2])) == [[1, 2]]
     assert split_prompts(completion(prompt=["a", "b"])) == ["a", "b"]
     assert split_prompts(completion(prompt=[[1], [2]])) == [[1], [2]]
-    assert encode_prompts(["a", [7]], ByteTokenizer()) == [(97,), (7,)]
+    assert list(encode_prompts(["a", [7]], ByteTokenizer(), 8)) == [(97,), (7,)]
 
 
 def test_choices_are_bounded() -> None:
@@ -157,7 +157,7 @@ def test_rendered_chat_gets_no_second_bos() -> None:
     template = ChatTemplate("<s>" + CHAT_TEMPLATE, "<s>", None)
     fields = chat(messages=[{"role": "developer", "content": "be"}, USER])
 
-    token_ids = encode_chat(fields, codec, template)
+    token_ids = encode_chat(fields, codec, template, 99)
 
     assert bytes(token_ids).decode() == "<s><system>be\n<user>x\n<assistant>"
     assert codec.added_special_tokens is False
@@ -169,8 +169,28 @@ def test_template_variables_reach_the_template() -> None:
 
     fields = chat(chat_template_kwargs={"enable_thinking": False})
 
-    assert bytes(encode_chat(fields, ByteTokenizer(), template)) == b"True False"
-    assert bytes(encode_chat(chat(), ByteTokenizer(), template)) == b"False "
+    assert bytes(encode_chat(fields, ByteTokenizer(), template, 99)) == b"True False"
+    assert bytes(encode_chat(chat(), ByteTokenizer(), template, 99)) == b"False "
+
+
+def test_hopeless_text_is_refused_untokenised() -> None:
+    """A text longer than the context's longest tokens costs no tokenising."""
+    codec = _Recorder()
+    with pytest.raises(PromptTooLongError, match="has at least 9 prompt tokens") as caught:
+        list(encode_prompts(["x", "y" * 33], codec, 8))
+    with pytest.raises(PromptTooLongError, match="has at least 9 prompt tokens"):
+        encode_chat(chat(), codec, ChatTemplate("y" * 33, None, None), 8)
+
+    assert caught.value.code == "context_length_exceeded"
+    assert list(encode_prompts(["y" * 32], codec, 8)) == [(121,) * 32]
+
+
+def test_bad_length_is_named_as_it_was_sent() -> None:
+    """`max_completion_tokens` goes before `max_tokens`, and its error says so."""
+    with pytest.raises(InvalidRequestError, match="max_completion_tokens is 0") as caught:
+        chat_sampling(chat(max_completion_tokens=0, max_tokens=5))
+
+    assert caught.value.param == "max_completion_tokens"
 
 
 def test_too_long_prompt_names_its_field() -> None:

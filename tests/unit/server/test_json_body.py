@@ -1,13 +1,21 @@
 """Strict JSON within bounds."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 from starlette.requests import Request
 
 from nanoserve.errors import BodyTooLargeError, InvalidRequestError
-from nanoserve.server.json_body import MAX_DEPTH, parse_object, read_body
+from nanoserve.server.json_body import (
+    MAX_CONTAINERS,
+    MAX_DEPTH,
+    MAX_ITEMS,
+    MAX_MEMBERS,
+    parse_object,
+    read_body,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,7 +31,11 @@ from nanoserve.server.json_body import MAX_DEPTH, parse_object, read_body
         (b'{"a":[{"\\udc00":1}]}', "lone surrogate"),
         (b"[1]", "must be a JSON object"),
         (b"null", "must be a JSON object"),
-        (b"[" * 100_000, "nested deeper"),
+        (b"[" * 19_000, "nested deeper"),
+        (b'{"a":[' + b"[]," * MAX_CONTAINERS + b"1]}", "arrays and objects; at most 20,000"),
+        (b"{" + b'"k":1,' * (MAX_MEMBERS + 1) + b"}", "object members; at most 50,000"),
+        (b'{"a":[' + b"1," * MAX_ITEMS + b"1,1]}", "items; at most 1,000,000"),
+        (b'{"a":[' + b'"" ' * 2 * MAX_ITEMS + b"[]" * MAX_CONTAINERS, "too many strings"),
     ],
 )
 def test_what_is_no_strict_json_is_refused(body: bytes, problem: str) -> None:
@@ -39,6 +51,13 @@ def test_depth_is_bounded_exactly() -> None:
     assert "a" in parse_object(fits)
     with pytest.raises(InvalidRequestError, match="nested"):
         parse_object(fits.replace(b"[]", b"[[]]"))
+
+
+def test_marks_inside_strings_count_for_nothing() -> None:
+    """A long text of brackets, commas and escaped quotes is one string."""
+    text = '[{"a":1,}]\\' * 30_000
+
+    assert parse_object(json.dumps({"prompt": text}).encode()) == {"prompt": text}
 
 
 def test_paired_surrogates_are_a_character() -> None:

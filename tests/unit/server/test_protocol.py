@@ -32,6 +32,9 @@ USER = {"role": "user", "content": "x"}
         ({"prompt": [[1], "a"]}, "prompt: must be"),
         ({"prompt": {}}, "prompt: must be"),
         ({"prompt": ["a"] * 129}, "prompt: has 129 prompts; one call may have 128"),
+        ({"logit_bias": dict.fromkeys(map(str, range(1025)), "x")}, "has 1025 entries"),
+        ({"stream_options": dict.fromkeys(map(str, range(65)))}, "has 65 fields"),
+        (dict.fromkeys(map(str, range(64))), "The request body has 65 fields; one object may"),
         ({"temprature": 1}, "Unknown field 'temprature'"),
         ({"stream_options": {"foo": 1}}, r"Unknown field 'stream_options\.foo'"),
     ],
@@ -57,6 +60,15 @@ def test_wrong_messages_are_named_by_path(message: dict[str, Any], path: str) ->
         validate_fields(ChatCompletionRequest, {"messages": [message]})
 
     assert path in str(caught.value)
+
+
+def test_first_wrong_item_is_the_only_one_named() -> None:
+    """A list of wrong items is not checked to its end."""
+    with pytest.raises(InvalidRequestError) as caught:
+        validate_fields(ChatCompletionRequest, {"messages": [{}] * 1000})
+
+    assert "messages.0.role" in str(caught.value)
+    assert "messages.1" not in str(caught.value)
 
 
 def test_int_is_a_number() -> None:

@@ -25,6 +25,7 @@ def test_an_object_is_returned(tmp_path: Path) -> None:
         (b'{"a": -Infinity}', "Infinity"),
         (b'{"a": 1, "a": 2}', "there twice"),
         (b"\xff\xfe{}", "not JSON"),
+        (b'{"a": "\\ud800"}', "surrogates"),
         (b'{"a": ' + b"[" * 100_000, "not JSON"),
     ],
 )

@@ -52,6 +52,21 @@ def test_a_gguf_is_found_by_itself_or_alone_in_its_folder(tmp_path: Path) -> Non
     assert resolve_model(str(tmp_path)).path == path
 
 
+def test_a_path_that_cannot_be_looked_up_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Too long a name, or a folder that may not be entered, says so."""
+    with pytest.raises(ModelNotFoundError, match="File name too long"):
+        resolve_model("a" * 5000)
+
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_file", refuse)
+    with pytest.raises(ModelNotFoundError, match="Permission denied"):
+        resolve_model(str(tmp_path))
+
+
 def test_a_path_from_home_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`~` is the home folder."""
     monkeypatch.setenv("HOME", str(tmp_path))

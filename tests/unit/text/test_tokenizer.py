@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
@@ -83,6 +83,11 @@ def test_vocabulary_counts_added_tokens() -> None:
     assert tokenizer.vocab_size == 259
     assert tokenizer.special_token_ids == {_BOS, _EOS}
     assert (tokenizer.bos_token_id, tokenizer.eos_token_id) == (_BOS, _EOS)
+
+
+def test_base_vocabulary_leaves_added_tokens_out() -> None:
+    """Added tokens count only in the whole vocabulary."""
+    assert Tokenizer(_backend()).base_vocab_size == 256
 
 
 def test_tokenizer_without_named_tokens() -> None:
@@ -236,6 +241,7 @@ def test_broken_tokenizer_json_is_refused(tmp_path: Path) -> None:
     [
         ("{", "not JSON"),
         ("[]", "holds a list"),
+        ('{"bos_token": "' + chr(92) + 'ud800"}', "surrogates"),
         ('{"added_tokens_decoder": {"x": {"content": "a"}}}', "not a token"),
         ('{"added_tokens_decoder": {"1": 2}}', "not a token"),
         ('{"added_tokens_decoder": [1]}', "not a token"),
@@ -257,6 +263,23 @@ def test_template_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
     (_folder(tmp_path) / "chat_template.jinja").write_bytes(b"\xff")
 
     with pytest.raises(CorruptFileError, match="not UTF-8"):
+        tokenizer_from_folder(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "chat_template.jinja"])
+def test_unreadable_file_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A file without permission is the file's fault, and named."""
+    (_folder(tmp_path) / name).write_text("{}")
+
+    def refuse(path: Path, *arguments: object, **options: object) -> NoReturn:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+
+    with pytest.raises(CorruptFileError, match=rf"{name}.*cannot be read \(Permission denied"):
         tokenizer_from_folder(tmp_path)
 
 
