@@ -30,7 +30,7 @@ chat: $(SERVE_STAMP) ## talk to the running server
 
 test: $(TEST_STAMP) ## run the tests
 	$(BIN)/python -m pytest -m "not gpu and not network and not exhaustive" \
-		--numprocesses auto --dist loadgroup $(ARGS)
+		--numprocesses auto --dist loadfile $(ARGS)
 
 exhaustive: $(TEST_STAMP) ## run what `make test` leaves out for its length
 	$(BIN)/python -m pytest -m exhaustive $(ARGS)

@@ -54,7 +54,7 @@ sizes = pytest.mark.parametrize(
     ],
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("smollm2")]
+pytestmark = pytest.mark.slow
 
 
 def load(**options: Any) -> LLM:

@@ -18,7 +18,7 @@ COMMAND = [sys.executable, "-c", "from nanoserve.cli.main import main; main()"]
 CAPITAL = "The capital of France is"
 QUESTION: Any = [{"role": "user", "content": "What is the capital of France?"}]
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("main_job")]
+pytestmark = pytest.mark.slow
 
 
 @dataclass

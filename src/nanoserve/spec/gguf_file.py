@@ -5,9 +5,8 @@ or hostile file gives a `CorruptFileError` and never a large allocation.
 
 The `gguf` package has a reader too. It makes several numpy arrays per string, which takes
 3 to 5 s for the 98,000 strings of the default model's vocabulary; the whole start-up has
-5 s. Measured: this parser takes 0.11 s for the same file (one Xeon core, 2026-11). Types and
-their block sizes come from `gguf.constants`, dequantisation stays with `gguf.quants` (see
-`weights.dequant`).
+5 s. Measured: this parser takes 0.11 s for the same file (one Xeon core, 2026-11). Dequantisation
+stays with `gguf.quants` (see `weights.dequant`).
 
 Source: the GGUF specification, ggml/docs/gguf.md, versions 2 and 3.
 """
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from nanoserve.errors import CorruptFileError, ModelNotFoundError, UnsupportedModelError
+from nanoserve.spec.ggml_types import GGML_TYPES
 from nanoserve.spec.gguf_cursor import GGUFCursor
 from nanoserve.units import round_up
 
@@ -162,16 +162,15 @@ def _place_tensors(
     cursor: GGUFCursor, infos: list[_TensorInfo], data_start: int, alignment: int
 ) -> dict[str, GGUFTensor]:
     """Turn header entries into absolute places, each checked against the file's length."""
-    type_sizes = _type_sizes()
     tensors: dict[str, GGUFTensor] = {}
     for info in infos:
         if info.name in tensors:
             cursor.fail(f"tensor {info.name!r} is there twice.", info.position)
-        if info.type_id not in type_sizes:
-            known = tuple(name for name, _, _ in type_sizes.values())
+        if info.type_id not in GGML_TYPES:
+            known = tuple(kind.name for kind in GGML_TYPES.values())
             what = f"Tensor {info.name!r} in {cursor.path} has storage type {info.type_id}."
             raise UnsupportedModelError(what, known)
-        type_name, block_items, block_bytes = type_sizes[info.type_id]
+        type_name, block_items, block_bytes = GGML_TYPES[info.type_id]
         num_items = prod(info.shape)
         if num_items == 0 or info.shape[-1] % block_items:
             problem = f"tensor {info.name!r} of type {type_name} has shape {info.shape}."
@@ -186,13 +185,3 @@ def _place_tensors(
             cursor.fail(problem, info.position)
         tensors[info.name] = GGUFTensor(info.name, info.shape, type_name, offset, num_bytes)
     return tensors
-
-
-def _type_sizes() -> dict[int, tuple[str, int, int]]:
-    """Return name, items per block and bytes per block of each storage type id."""
-    try:
-        from gguf.constants import GGML_QUANT_SIZES  # an optional dependency
-    except ImportError:
-        message = "Reading GGUF files needs the gguf package: pip install 'nanoserve[serve]'."
-        raise UnsupportedModelError(message) from None
-    return {int(kind): (kind.name, *sizes) for kind, sizes in GGML_QUANT_SIZES.items()}

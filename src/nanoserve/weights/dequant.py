@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from nanoserve.errors import UnsupportedModelError
+from nanoserve.spec.ggml_types import BLOCK_BYTES
 
 _BLOCK_ITEMS = 32  # of Q4_0, Q4_1 and Q8_0
 _PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -32,7 +33,7 @@ def dequantize(raw: Tensor, type_name: str) -> Tensor:
     if type_name in _PLAIN:
         return raw.view(_PLAIN[type_name])
     if type_name in _FAST:
-        return _FAST[type_name](raw.view(-1, _block_bytes(type_name))).flatten()
+        return _FAST[type_name](raw.view(-1, BLOCK_BYTES[type_name])).flatten()
     return _dequantize_by_gguf(raw, type_name)
 
 
@@ -49,7 +50,7 @@ def check_type(type_name: str, where: str) -> None:
     if type_name in _PLAIN or type_name in _FAST:
         return
     try:
-        _dequantize_by_gguf(torch.zeros(_block_bytes(type_name), dtype=torch.uint8), type_name)
+        _dequantize_by_gguf(torch.zeros(BLOCK_BYTES[type_name], dtype=torch.uint8), type_name)
     except NotImplementedError:
         known = (*_PLAIN, *_FAST, "Q4_K", "Q5_K", "Q6_K")
         what = f"{where} is stored as {type_name}, which cannot be dequantised."
@@ -83,17 +84,11 @@ def _nibbles(packed: Tensor) -> Tensor:
 
 
 def _dequantize_by_gguf(raw: Tensor, type_name: str) -> Tensor:
+    # Here, because files in the types above need neither and start 0.25 s sooner.
     from gguf import quants
-    from gguf.constants import GGMLQuantizationType  # an optional dependency
+    from gguf.constants import GGMLQuantizationType
 
     return torch.from_numpy(quants.dequantize(raw.numpy(), GGMLQuantizationType[type_name]))
-
-
-def _block_bytes(type_name: str) -> int:
-    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
-
-    num_bytes: int = GGML_QUANT_SIZES[GGMLQuantizationType[type_name]][1]
-    return num_bytes
 
 
 _FAST: dict[str, Callable[[Tensor], Tensor]] = {"Q4_0": _q4_0, "Q4_1": _q4_1, "Q8_0": _q8_0}

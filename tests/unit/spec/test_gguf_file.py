@@ -251,14 +251,3 @@ def test_a_file_that_cannot_be_opened_is_not_found(tmp_path: Path) -> None:
         read_gguf(tmp_path / "absent.gguf")
     with pytest.raises(ModelNotFoundError, match="cannot be read"):
         read_gguf(tmp_path)
-
-
-def test_without_the_gguf_package_the_error_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The gguf package is optional; where it is missing, its name is in the error."""
-    path = write(tmp_path / "f.gguf", gguf_bytes())
-    monkeypatch.setitem(__import__("sys").modules, "gguf.constants", None)
-
-    with pytest.raises(UnsupportedModelError, match="pip install"):
-        read_gguf(path)

@@ -1,0 +1,38 @@
+"""The HTTP front over a booted engine: what `serve` runs once the boot is done."""
+
+import contextlib
+import socket
+
+from nanoserve import __version__
+from nanoserve.engine.async_bridge import AsyncEngine
+from nanoserve.launch.boot import BootedEngine
+from nanoserve.options import ServerOptions
+from nanoserve.server.app import build_app
+from nanoserve.server.serve import serve
+from nanoserve.server.serving_context import ServingContext
+
+
+def run_front(
+    booted: BootedEngine, name: str, listening: socket.socket, options: ServerOptions
+) -> int:
+    """Start the engine's loop, serve until told to stop, and return the exit code.
+
+    Args:
+        booted: A loaded model.
+        name: What clients call it.
+        listening: Bound and listening; closed on the way out.
+        options: Of the server.
+    """
+    limits = booted.limits
+    engine = AsyncEngine(booted.core, limits, max_in_flight=limits.max_num_seqs + options.max_queue)
+    context = ServingContext(engine, booted.tokenizer, booted.chat_template, name, __version__)
+    app = build_app(context)
+    engine.start()
+    with contextlib.closing(context):
+        return serve(
+            app,
+            engine,
+            listening,
+            drain_seconds=options.drain_seconds,
+            log_level=options.log_level,
+        )
