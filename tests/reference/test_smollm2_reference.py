@@ -81,7 +81,7 @@ def crowd_answers(crowd_llm: LLM) -> Answers:
 
 
 @pytest.fixture(scope="session")
-def oracle() -> Iterator[Any]:
+def oracle() -> Callable[..., Any]:
     """Transformers' Llama with the file's weights, read and dequantised by the gguf package."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -103,8 +103,8 @@ def oracle() -> Iterator[Any]:
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert (missing, unexpected) == (["lm_head.weight"], [])
     model.tie_weights()
-    with torch.inference_mode():
-        yield model
+    logits: Callable[..., Any] = torch.inference_mode()(model)
+    return logits
 
 
 _ORACLE_NAMES = {

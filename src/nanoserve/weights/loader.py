@@ -168,6 +168,7 @@ def _copy_all(
     total_bytes = sum(tensor.end - tensor.start for tensor in wanted)
     done_bytes = 0
 
+    @torch.inference_mode()  # by thread; parameters made in this mode ask for it
     def copy(file: _MappedFile, tensor: _Stored) -> int:
         target = targets[tensor.name]
         rows = parameters[target.parameter].detach().narrow(0, target.row_start, target.shape[0])

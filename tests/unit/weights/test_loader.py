@@ -298,6 +298,15 @@ def test_a_truncated_shard_is_refused(tmp_path: Path) -> None:
         read_folder(tmp_path)
 
 
+def test_parameters_made_in_inference_mode_are_filled(tmp_path: Path) -> None:
+    """A caller inside torch.inference_mode gets the same weights."""
+    checkpoint = read_folder(write_folder(tmp_path, random_tensors(TINY_LLAMA)))
+    expected = load(checkpoint)
+
+    with torch.inference_mode():
+        assert_same(load(checkpoint), expected)
+
+
 def test_torch_threads_are_as_before(tmp_path: Path) -> None:
     """Loading does not change how many threads torch uses."""
     num_threads = torch.get_num_threads()
