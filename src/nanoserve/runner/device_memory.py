@@ -80,6 +80,8 @@ def cuda_memory(device: torch.device) -> tuple[int, int]:
 
 def has_native_bf16() -> bool:
     """Whether this CPU multiplies bfloat16 in hardware, rather than through float32."""
+    # oneDNN's own check holds for any AVX-512 processor; without the BF16 extension that
+    # one multiplies through float32.
     if torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2", "AVX512"):
         has_avx512 = torch.cpu._is_avx512_bf16_supported()
         return has_avx512 or torch.cpu._is_amx_tile_supported()
