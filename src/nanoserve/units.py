@@ -20,7 +20,7 @@ def round_up(value: int, multiple: int) -> int:
 def format_bytes(num_bytes: int) -> str:
     """Print bytes in GiB from 1 GiB up, in MiB below: `format_bytes(3 * GIB)` is '3.00 GiB'."""
     if abs(num_bytes) >= GIB:
-        return f"{num_bytes / GIB:.2f} GiB"
+        return f"{num_bytes / GIB:,.2f} GiB"
     return f"{num_bytes / MIB:.1f} MiB"
 
 

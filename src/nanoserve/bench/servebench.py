@@ -89,7 +89,8 @@ class ServeReport:
         ttfts = [request.ttft_s for request in self.requests]
         return "\n".join(
             [
-                f"{workload.num_requests} requests, {workload.concurrency} at once, "
+                f"{workload.num_requests} requests, "
+                f"{min(workload.concurrency, workload.num_requests)} at once, "
                 f"{workload.prompt_tokens} prompt + {workload.output_tokens} output tokens each",
                 f"output      {self.output_tokens_per_s:8.1f} tokens/s in {self.seconds:.1f} s",
                 f"TTFT        {1e3 * statistics.median(ttfts):8.1f} ms median, "
@@ -111,7 +112,7 @@ def run_workload(url: str, workload: Workload) -> ServeReport:
     try:
         return asyncio.run(_run(check_url(url), workload))
     except httpx.HTTPError as error:
-        message = f"No server answers at {url} ({error}). Start one with `nanoserve serve`."
+        message = f"No server answers at {url} ({error}). Start one with `make serve` or `nanoserve serve`, or give --url."
         raise BenchError(message) from error
 
 

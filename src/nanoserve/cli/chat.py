@@ -126,6 +126,4 @@ def _texts(lines: Iterator[str]) -> Iterator[str]:
 
 
 def _unreachable(url: str, error: Exception) -> str:
-    return (
-        f"No nanoserve answers at {url} ({error}). Start one with `nanoserve serve`, or give --url."
-    )
+    return f"No nanoserve answers at {url} ({error}). Start one with `make serve` or `nanoserve serve`, or give --url."

@@ -12,7 +12,6 @@ from nanoserve.options import DEFAULT_MODEL, EngineOptions, ServerOptions
 
 app = typer.Typer(
     name="nanoserve",
-    help="An LLM inference server you can read.",
     no_args_is_help=True,
     rich_markup_mode=None,  # plain help never cuts a flag's name
     add_completion=False,
@@ -68,10 +67,22 @@ def bench_serve(
     print(run_workload(url, workload).describe())
 
 
-@app.command()
-def version() -> None:
-    """Print the version."""
-    print(__version__)
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def describe(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """An LLM inference server you can read."""
 
 
 def main() -> None:

@@ -67,7 +67,8 @@ def _parameter(option_class: type, field: Field[Any]) -> inspect.Parameter:
     flag = flag_name(field.name)
     declaration = f"{flag}/--no-{flag[2:]}" if hint is bool else flag
     parser = parse_bytes if field.name.endswith("_bytes") else None
-    option = typer.Option(declaration, help=field.metadata["help"], parser=parser)
+    metavar = "<bytes>" if parser else None
+    option = typer.Option(declaration, help=field.metadata["help"], parser=parser, metavar=metavar)
     return inspect.Parameter(
         field.name,
         inspect.Parameter.KEYWORD_ONLY,

@@ -1,12 +1,29 @@
 """`docs/options.md`, made from the option dataclasses: `make docs` writes it."""
 
+from dataclasses import Field
+from typing import Any
+
 from nanoserve.cli.option_flags import flag_name, option_fields
 from nanoserve.options import EngineOptions, ServerOptions
 
 _HEAD = """# Options of `nanoserve serve`
 
 This page is made from the option dataclasses by `make docs`; a test compares it.
-An empty default is decided at boot, and the boot prints what was chosen and why.
+An empty default is decided at boot: the `plan` and `pool` lines show the value, and a
+`note` explains an automatic dtype and a length that was cut.
+`nanoserve chat --help` and `nanoserve bench serve --help` list the flags of those two.
+"""
+
+_EXIT_CODES = """## Exit codes
+
+| code | meaning |
+|---|---|
+| 0 | told to stop, and stopped |
+| 1 | the engine died while serving; every client was told |
+| 2 | a flag is impossible, or the address is taken |
+| 3 | the model cannot be read or is not supported |
+| 4 | the plan does not fit in memory |
+| 5 | a boot stage failed |
 """
 
 
@@ -16,20 +33,28 @@ def options_page() -> str:
         _HEAD,
         _table("Engine", EngineOptions, skip=("model",)),
         _table("Server", ServerOptions),
+        _EXIT_CODES,
     ]
     return "\n".join(sections)
 
 
 def _table(title: str, option_class: type, skip: tuple[str, ...] = ()) -> str:
     rows = [
-        f"| `{flag_name(field.name)}` | {_shown(field.default)} | {field.metadata['help']} |"
+        f"| {_flag(field)} | {_shown(field.default)} | {field.metadata['help']} |"
         for field in option_fields(option_class, skip)
     ]
     head = [f"## {title}", "", "| flag | default | meaning |", "|---|---|---|"]
     return "\n".join([*head, *rows, ""])
 
 
+def _flag(field: Field[Any]) -> str:
+    flag = flag_name(field.name)
+    return f"`{flag}`, `--no-{flag[2:]}`" if isinstance(field.default, bool) else f"`{flag}`"
+
+
 def _shown(default: object) -> str:
+    if isinstance(default, bool):
+        return "on" if default else "off"
     return "" if default is None else f"`{default}`"
 
 

@@ -122,12 +122,18 @@ def _bind(host: str, port: int) -> socket.socket:
         socket.getaddrinfo(host, port, family)  # create_server leaks a socket at a bad name
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except (OSError, UnicodeError) as error:  # a name no resolver takes is a UnicodeError
-        reason = error.strerror if isinstance(error, OSError) else error
-        message = (
-            f"Cannot listen on {host}:{port}: {reason}. "
-            "Stop what listens there, or choose another with --port (0 takes a free one)."
-        )
-        raise OptionError(message) from error
+        raise OptionError(_bind_problem(host, port, error)) from error
+
+
+def _bind_problem(host: str, port: int, error: OSError | UnicodeError) -> str:
+    """Say why an address cannot be taken, and which flag to change."""
+    if isinstance(error, OSError) and not isinstance(error, socket.gaierror):
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        advice = "Stop what listens there, or choose another with --port (0 takes a free one)."
+    else:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        advice = "Check --host: 127.0.0.1 is this machine alone, 0.0.0.0 every network it is on."
+    return f"Cannot listen on {host}:{port}: {reason}. {advice}"
 
 
 def _import_boot(listener: ConsoleListener) -> "Boot":

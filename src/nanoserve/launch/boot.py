@@ -230,7 +230,7 @@ def _describe_plan(plan: BootPlan) -> str:
     return (
         f"{plan.dtype} on {plan.device.name}, {plan.threads} threads; {plan.max_num_seqs} requests "
         f"of {plan.max_model_len:,} tokens; {plan.max_num_batched_tokens:,} tokens a step; "
-        f"{format_bytes(plan.planned_bytes)} of {format_bytes(plan.device.free_bytes)} free"
+        f"uses {format_bytes(plan.planned_bytes)} of {format_bytes(plan.device.free_bytes)} free"
     )
 
 

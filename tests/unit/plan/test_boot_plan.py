@@ -110,7 +110,7 @@ def test_pool_under_one_request_stops_the_boot() -> None:
         plan_boot(SMOLLM2, EngineOptions(num_blocks=10), CPU)
 
     assert "--max-model-len 160" in caught.value.advice
-    assert "leave out --num-blocks and --kv-cache-bytes" in caught.value.advice
+    assert "leave out --num-blocks" in caught.value.advice
 
 
 def test_too_little_memory_names_all_parts() -> None:
