@@ -15,7 +15,7 @@ TEST_STAMP := $(VENV)/.test-installed
 TEST_TOOLS := pytest pytest-randomly pytest-xdist hypothesis coverage httpx openai transformers
 CHECK_TOOLS := ruff mypy import-linter
 
-.PHONY: help setup serve chat test exhaustive cover check fix docs build clean
+.PHONY: help setup serve chat test exhaustive gpu cover check fix docs build clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -34,6 +34,9 @@ test: $(TEST_STAMP) ## run the tests
 
 exhaustive: $(TEST_STAMP) ## run what `make test` leaves out for its length
 	$(BIN)/python -m pytest -m exhaustive $(ARGS)
+
+gpu: $(TEST_STAMP) ## run the checks that need a CUDA device
+	$(BIN)/python -m pytest -m gpu $(ARGS)
 
 cover: $(TEST_STAMP) ## branch coverage of the pure core
 	$(BIN)/python -m coverage run -m pytest -q tests/unit tests/property tests/reference/test_tokenizer_reference.py

@@ -64,7 +64,7 @@ class ChatSession:
         """
         messages = [*self.messages, {"role": "user", "content": question}]
         body = {
-            "model": self._model(client),
+            "model": self.model(client),
             "messages": messages,
             "stream": True,
             "temperature": self.temperature,
@@ -83,7 +83,12 @@ class ChatSession:
             raise ChatError(_unreachable(self.url, error)) from error
         self.messages = [*messages, {"role": "assistant", "content": answer}]
 
-    def _model(self, client: httpx.Client) -> str:
+    def model(self, client: httpx.Client) -> str:
+        """Return the name of the model that is served.
+
+        Raises:
+            ChatError: No server answers.
+        """
         try:
             return first_model(client.get(f"{self.url}/v1/models"))
         except httpx.HTTPError as error:
@@ -94,6 +99,9 @@ def run_chat(session: ChatSession) -> int:
     """Hold a conversation on stdin and stdout until an empty line or the end of input."""
     is_terminal = sys.stdin.isatty()
     with httpx.Client(timeout=_TIMEOUT) as client:
+        model = session.model(client)  # before the first question is typed
+        if is_terminal:
+            print(f"{model} at {session.url}; an empty line ends.")
         while question := _read_question(is_terminal):
             try:
                 for text in session.ask(client, question):

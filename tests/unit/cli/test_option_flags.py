@@ -1,11 +1,14 @@
 """Flags come from the option dataclasses alone."""
 
+import socket
+
 import pytest
 from typer.testing import CliRunner
 
+import nanoserve
 from nanoserve.cli import main as command_line
 from nanoserve.cli.option_flags import option_fields, pick_options
-from nanoserve.errors import OptionError
+from nanoserve.errors import NanoserveError, OptionError
 from nanoserve.options import EngineOptions, ServerOptions
 from nanoserve.units import MIB
 
@@ -63,3 +66,20 @@ def test_known_errors_become_exit_codes(
 
     assert caught.value.code == 2
     assert capsys.readouterr().err.startswith("nanoserve: --block-size is 12")
+
+
+def test_version_flag_prints_the_version() -> None:
+    """`nanoserve --version` prints the version and nothing else."""
+    result = CliRunner().invoke(command_line.app, ["--version"])
+
+    assert (result.exit_code, result.output) == (0, f"{nanoserve.__version__}\n")
+
+
+def test_chat_says_at_once_that_no_server_answers() -> None:
+    """Without a server the chat ends before a question is typed."""
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+    result = CliRunner().invoke(command_line.app, ["chat", "--url", url], input="hello\n")
+
+    assert isinstance(result.exception, NanoserveError)
+    assert f"No nanoserve answers at {url}" in str(result.exception)
