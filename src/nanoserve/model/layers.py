@@ -4,6 +4,7 @@ Owns their parameters, named as the checkpoints' with q/k/v and gate/up fused. K
 nothing of the order of layers (see `decoder`) or of where K and V lie (see `attention`).
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from nanoserve.model.rope import Rotation
 from nanoserve.spec.model_spec import ModelSpec
 
 PACK_ROWS_HINT = 8  # rows oneDNN lays the packed weight out for: a full decode batch
+_PACK_THREADS = 2  # layers packed at once; first touches of memory are what they wait for
 
 
 class Linear(nn.Module):
@@ -131,8 +133,8 @@ def prepack_linears(model: nn.Module) -> None:
     linears = [module for module in model.modules() if isinstance(module, Linear)]
     others = [module for module in model.modules() if not isinstance(module, Linear)]
     shared = {id(parameter) for module in others for parameter in module.parameters(recurse=False)}
-    for linear in linears:
-        linear.pack(is_shared=id(linear.weight) in shared)
+    with ThreadPoolExecutor(_PACK_THREADS) as threads:
+        list(threads.map(lambda linear: linear.pack(id(linear.weight) in shared), linears))
 
 
 def _parameter(*shape: int) -> nn.Parameter:
