@@ -87,18 +87,7 @@ class TorchAttention:
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, kv: tuple[Tensor, Tensor], prepared: PreparedStep
     ) -> Tensor:
-        """Store this step's K and V, then attend over the pool.
-
-        Args:
-            q: [T, H, D], rotary already applied.
-            k: [T, K, D].
-            v: [T, K, D].
-            kv: The layer's K and V, each [N, S, K, D]; written in place.
-            prepared: What `prepare` returned.
-
-        Returns:
-            [T, H, D], same dtype and device as `q`.
-        """
+        """Store this step's K and V, then attend; shapes as `AttentionBackend.attend` says."""
         for pool, new in zip(kv, (k, v), strict=True):
             if prepared.fresh_blocks is not None:
                 pool.index_fill_(0, prepared.fresh_blocks, 0.0)

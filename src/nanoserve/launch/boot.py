@@ -22,6 +22,7 @@ from nanoserve.model.layers import can_prepack, prepack_linears
 from nanoserve.options import EngineOptions
 from nanoserve.plan.boot_plan import BootPlan, DeviceFacts, plan_boot, replan_kv_pool
 from nanoserve.plan.boot_report import BootReport, StageReport
+from nanoserve.plan.kv_plan import KVPoolPlan
 from nanoserve.runner.device_memory import cuda_memory, has_native_bf16, host_memory_bytes
 from nanoserve.runner.kv_pool import KVPool
 from nanoserve.runner.model_runner import ModelRunner
@@ -167,11 +168,12 @@ def boot(options: EngineOptions, listener: BootListener | None = None) -> Booted
     torch.set_num_threads(plan.threads)
     model = _load_model(checkpoint, plan, device, stages)
     with stages.run("pool") as stage:
-        pool = _allocate_pool(checkpoint.spec, plan, options, device)
+        pool_plan = _present_pool_plan(plan, options, device)
+        pool = _allocate_pool(checkpoint.spec, plan, pool_plan, device)
         stage.planned_bytes, stage.measured_bytes = plan.kv_pool.pool_bytes, pool.num_bytes
         stage.detail = (
             f"{pool.num_blocks:,} blocks of {pool.block_size} tokens, "
-            f"{plan.kv_pool.concurrency_at_max_len:,} requests of {plan.max_model_len:,}"
+            f"{pool_plan.concurrency_at_max_len:,} requests of {plan.max_model_len:,}"
         )
     limits = _limits(plan, checkpoint, options, pool.num_blocks)
     core = EngineCore(Scheduler(limits), ModelRunner(model, pool, device), tokenizer)
@@ -252,14 +254,18 @@ def _load_model(
     return model
 
 
+def _present_pool_plan(plan: BootPlan, options: EngineOptions, device: torch.device) -> KVPoolPlan:
+    """Return the pool's plan now that the weights are in."""
+    if device.type != "cuda":
+        return plan.kv_pool
+    free_bytes, _ = cuda_memory(device)
+    return replan_kv_pool(plan, free_bytes, options.gpu_memory_utilization)
+
+
 def _allocate_pool(
-    spec: ModelSpec, plan: BootPlan, options: EngineOptions, device: torch.device
+    spec: ModelSpec, plan: BootPlan, pool_plan: KVPoolPlan, device: torch.device
 ) -> KVPool:
     """Allocate every block now, so that whatever asks the device next sees them taken."""
-    pool_plan = plan.kv_pool
-    if device.type == "cuda":
-        free_bytes, _ = cuda_memory(device)
-        pool_plan = replan_kv_pool(plan, free_bytes, options.gpu_memory_utilization)
     dtype = getattr(torch, plan.dtype)
     return KVPool(spec, pool_plan.num_blocks, pool_plan.block_size, dtype, device)
 

@@ -99,11 +99,6 @@ class SamplingParams:
         if any(token_id < 0 for token_id in self.stop_token_ids):
             _refuse("stop_token_ids", list(self.stop_token_ids), "token ids, 0 or more")
 
-    @property
-    def is_greedy(self) -> bool:
-        """Whether every token is the argmax."""
-        return self.temperature == 0.0
-
     def for_choice(self, index: int) -> "SamplingParams":
         """Return the parameters of answer `index` of `n`: one answer, seed + index."""
         seed = None if self.seed is None else _wrap_int64(self.seed + index)

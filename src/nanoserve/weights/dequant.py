@@ -51,7 +51,7 @@ def check_type(type_name: str, where: str) -> None:
         return
     try:
         _dequantize_by_gguf(torch.zeros(BLOCK_BYTES[type_name], dtype=torch.uint8), type_name)
-    except NotImplementedError:
+    except NotImplementedError:  # how gguf says that it has no dequantiser
         known = (*_PLAIN, *_FAST, "Q4_K", "Q5_K", "Q6_K")
         what = f"{where} is stored as {type_name}, which cannot be dequantised."
         raise UnsupportedModelError(what, known) from None

@@ -72,12 +72,6 @@ def test_the_ends_of_a_range_belong_to_it(field: str, value: Any) -> None:
     assert getattr(SamplingParams(**{field: value}), field) == value
 
 
-def test_temperature_zero_is_greedy() -> None:
-    """Only temperature 0 is the argmax."""
-    assert SamplingParams(temperature=0.0).is_greedy
-    assert not SamplingParams(temperature=0.01).is_greedy
-
-
 def test_each_choice_has_a_seed_of_its_own() -> None:
     """Answer i is one answer with seed + i, within 64 bits."""
     sampling = SamplingParams(n=3, seed=MAX_SEED)
