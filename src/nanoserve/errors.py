@@ -9,8 +9,10 @@ NanoserveError
 │   ├── ModelNotFoundError       a name that leads to no model              exit 3
 │   └── WeightMismatchError      missing, left-over and misshapen tensors   exit 3
 ├── PlanError
-│   └── DoesNotFitError          need and have in bytes, and what would fit exit 4
+│   ├── DoesNotFitError          need and have in bytes, and what would fit exit 4
+│   └── CaptureTooSmall          the ceiling under one bucket, who set it   exit 4
 ├── BootError                    the stage that failed                      exit 5
+│   └── BootUnsound              a boot payload that contradicts itself     exit 5
 ├── RequestError                 the client's mistake                       HTTP 4xx
 │   ├── InvalidRequestError      field, value, allowed range                400
 │   ├── PromptTooLongError       the limit, prompt and requested tokens     400
@@ -128,6 +130,33 @@ class DoesNotFitError(PlanError):
         )
 
 
+class CaptureTooSmall(PlanError):
+    """The capture list's ceiling is under one bucket.
+
+    Attributes:
+        bound_by: What set the ceiling: `flag`, `bytes` or `limit`.
+        have: What it was set to: tokens of the flag, bytes of the budget, or graphs.
+        need: The least that gives one bucket, in the same unit.
+        advice: Flags that were planned again.
+    """
+
+    def __init__(self, bound_by: str, have: int, need: int, advice: tuple[str, ...] = ()) -> None:
+        self.bound_by = bound_by
+        self.have = have
+        self.need = need
+        self.advice = advice
+        what = {
+            "flag": f"--warm-width {have:,} is narrower than one bucket of {need:,} tokens",
+            "bytes": (
+                f"{format_bytes(have)} for capture is less than the {format_bytes(need)} "
+                "that one bucket needs"
+            ),
+            "limit": f"--capture-limit {have:,} is under the {need:,} graphs of one bucket",
+        }[bound_by]
+        would_do = f" Any one of these would do: {'; '.join(advice)}." if advice else ""
+        super().__init__(f"No decode step can be captured: {what}.{would_do}")
+
+
 class BootError(NanoserveError):
     """A boot stage failed."""
 
@@ -137,6 +166,10 @@ class BootError(NanoserveError):
         self.stage = stage
         self.problem = problem
         super().__init__(f"Boot stopped at '{stage}': {problem}")
+
+
+class BootUnsound(BootError):
+    """What a boot says of itself contradicts itself, or its parts do not fit together."""
 
 
 class RequestError(NanoserveError):

@@ -11,9 +11,13 @@ from nanoserve.errors import OptionError
 
 Device = Literal["auto", "cpu", "cuda"]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
+DecodeMode = Literal["auto", "eager", "bucketed", "captured"]
+KVPoolSizing = Literal["auto", "fill", "demand"]
+MemoryPolicy = Literal["device", "process"]
 
 DEFAULT_MODEL = "smollm2"
 MAX_THREADS = 1024  # torch starts each one, and a system has a limit
+DEFAULT_CAPTURE_LIMIT = 64  # graphs one process holds
 DEFAULT_TOKEN_BUDGET = {"cpu": 512, "cuda": 2048}  # tokens in one step, by device
 
 
@@ -44,9 +48,39 @@ class EngineOptions:
     kv_cache_bytes: int | None = _option(
         None, "bytes for the KV pool, e.g. 512MiB, instead of the planned number"
     )
+    kv_pool: KVPoolSizing = _option(
+        "auto",
+        "demand: room for max_num_seqs requests of max_model_len; fill: all that is left; "
+        "auto is demand on CPU, fill on CUDA",
+    )
     gpu_memory_utilization: float = _option(0.9, "share of the GPU's memory to plan with")
+    memory_policy: MemoryPolicy = _option(
+        "device",
+        "what the utilization promises: device (all of the card, other processes included) "
+        "or process (this process alone)",
+    )
+    decode_mode: DecodeMode = _option(
+        "auto",
+        "how decode steps run: eager, bucketed (padded to a list of shapes), captured "
+        "(recorded and replayed); auto is eager on CPU, captured on CUDA",
+    )
+    cuda_graphs: bool | None = _option(
+        None, "capture decode steps: short for --decode-mode captured, or eager with --no-"
+    )
+    compile: bool = _option(False, "compile the layers with torch.compile")
+    warm: bool = _option(True, "record every planned shape before serving")
+    warm_rows: int | None = _option(None, "most rows of a shape to record (default: max_num_seqs)")
+    warm_width: int | None = _option(
+        None, "widest context of a shape to record, in tokens (default: max_model_len)"
+    )
+    capture_limit: int = _option(DEFAULT_CAPTURE_LIMIT, "most graphs held at once")
+    capture_bytes: int | None = _option(
+        None, "bytes for captured steps, e.g. 64MiB, instead of what is left for them"
+    )
     enable_prefix_caching: bool = _option(True, "reuse the KV of prompt prefixes seen before")
     threads: int | None = _option(None, "CPU threads of the forward pass (default: all cores)")
+    trace_file: str | None = _option(None, "file that gets one JSON line for each step")
+    boot_report: str | None = _option(None, "file that gets the boot report as JSON")
 
     def __post_init__(self) -> None:
         """Refuse impossible values.

@@ -38,8 +38,53 @@ class AttentionInputs:
     block_size: int
 
 
+@dataclass(frozen=True, slots=True)
+class DecodeBuffers:
+    """Where the tokens of a padded decode step lie: tensors alone, the same ones every step.
+
+    A recorded step is replayed on these very tensors, so nothing about it may depend on
+    a host int but the shape. A padding row has context length 1, its block table and its
+    slot point to the sink block, and what it computes is never read.
+
+    Attributes:
+        slot_mapping: int64 [R], slot of each row's token.
+        block_tables: int32 [R, W / block_size], W the shape's width in tokens; a row shorter
+            than that is padded with its own last block.
+        context_lens: int32 [R], KV length of each row with this step's token.
+        fresh_blocks: int64 [R], the block that a row begins and does not fill in this step;
+            the sink block for every other row.
+        block_size: Slots in a block.
+    """
+
+    slot_mapping: Tensor
+    block_tables: Tensor
+    context_lens: Tensor
+    fresh_blocks: Tensor
+    block_size: int
+
+
 class AttentionBackend(Protocol):
     """Paged attention over a pool of `[num_blocks, block_size, K, D]` per layer."""
+
+    @property
+    def depends_on_width(self) -> bool:
+        """Whether a recorded decode step depends on the width of its block tables.
+
+        True: a step is recorded for each (rows, width). False: lengths are read from the
+        device, and the width is always the longest context.
+        """
+        ...
+
+    def prepare_decode(self, buffers: DecodeBuffers, dtype: Any) -> Any:
+        """Build once what every layer of a padded decode step shares, from tensors alone.
+
+        Recordable: no host sync, no shape that depends on a value.
+        """
+        ...
+
+    def arena_bytes(self, rows: int, width: int) -> int:
+        """Return what a recorded step of this shape needs beside its inputs and outputs."""
+        ...
 
     def prepare(self, inputs: AttentionInputs, dtype: Any) -> Any:
         """Build once what every layer of the step shares (masks, gather indices)."""

@@ -11,6 +11,7 @@ from typing import Literal
 from nanoserve.errors import DoesNotFitError, OptionError, PlanError
 from nanoserve.options import DEFAULT_TOKEN_BUDGET, EngineOptions
 from nanoserve.plan.activation_plan import StepShape, plan_activations
+from nanoserve.plan.capture_plan import CapturePlan
 from nanoserve.plan.kv_plan import (
     KVPoolPlan,
     PoolDemand,
@@ -18,6 +19,7 @@ from nanoserve.plan.kv_plan import (
     kv_bytes_per_block,
     plan_kv_pool,
 )
+from nanoserve.plan.memory_budget import MemoryBudget
 from nanoserve.plan.weight_plan import plan_weight_bytes
 from nanoserve.spec.model_spec import ModelSpec
 from nanoserve.units import format_bytes
@@ -62,6 +64,9 @@ class BootPlan:
         weight_bytes: Bytes of the placed weights.
         activation_bytes: What the largest step wants for a moment.
         kv_pool: The KV pool.
+        decode_mode: How decode steps run, resolved.
+        capture: The shapes decode steps are padded to; None where they run as they come.
+        budget: The whole device, part by part.
         notes: Each automatic choice or clamp, as a sentence with its reason.
     """
 
@@ -74,6 +79,9 @@ class BootPlan:
     weight_bytes: int
     activation_bytes: int
     kv_pool: KVPoolPlan
+    decode_mode: Literal["eager", "bucketed", "captured"]
+    capture: CapturePlan | None
+    budget: MemoryBudget
     notes: tuple[str, ...]
 
     @property
@@ -147,6 +155,9 @@ def _plan(spec: ModelSpec, options: EngineOptions, device: DeviceFacts) -> BootP
         weight_bytes=weight_bytes,
         activation_bytes=activation_bytes,
         kv_pool=_plan_pool(options, device, demand, weight_bytes, activation_bytes),
+        decode_mode="eager",
+        capture=None,
+        budget=MemoryBudget.divide(device.total_bytes, {}),
         notes=tuple(note for note in (dtype_note, length_note) if note),
     )
     _check_fits(plan)

@@ -1,4 +1,4 @@
-"""What a boot did, stage by stage: seconds, planned bytes, measured bytes."""
+"""What a boot did: seconds of each stage, and each budget line planned and measured."""
 
 from dataclasses import dataclass
 
@@ -10,11 +10,12 @@ class StageReport:
     """One stage of a boot.
 
     Attributes:
-        name: `import`, `read`, `plan`, `weights`, `pool`.
+        name: `import`, `read`, `plan`, `weights`, `profile`, `pool`, `capture`.
         seconds: How long it took.
         detail: What it found or made, for people.
         planned_bytes: Bytes it was planned to hold; None where it holds none.
-        measured_bytes: Bytes it really holds; None where it holds none.
+        measured_bytes: Bytes the device or the process really grew by; None where it holds
+            none, or nobody could measure.
     """
 
     name: str
@@ -22,6 +23,13 @@ class StageReport:
     detail: str
     planned_bytes: int | None = None
     measured_bytes: int | None = None
+
+    @property
+    def residual_bytes(self) -> int | None:
+        """Measured minus planned; None where either is missing."""
+        if self.planned_bytes is None or self.measured_bytes is None:
+            return None
+        return self.measured_bytes - self.planned_bytes
 
     def describe(self) -> str:
         """Return the line printed when the stage is done."""
@@ -35,10 +43,36 @@ class StageReport:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetLine:
+    """One part of the device's memory after boot.
+
+    Attributes:
+        name: As `MemoryBudget` names it.
+        planned_bytes: As the plan said.
+        measured_bytes: As the device or the process said; None where nobody can say.
+    """
+
+    name: str
+    planned_bytes: int
+    measured_bytes: int | None = None
+
+    @property
+    def residual_bytes(self) -> int | None:
+        """Measured minus planned; None where nothing was measured."""
+        return None if self.measured_bytes is None else self.measured_bytes - self.planned_bytes
+
+
+@dataclass(frozen=True, slots=True)
 class BootReport:
-    """All stages of a boot, in order."""
+    """A whole boot, in order.
+
+    Attributes:
+        stages: What was done, in order.
+        budget: The device's memory line by line, as it is once the boot is done.
+    """
 
     stages: tuple[StageReport, ...]
+    budget: tuple[BudgetLine, ...] = ()
 
     @property
     def seconds(self) -> float:

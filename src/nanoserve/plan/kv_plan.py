@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nanoserve.errors import DoesNotFitError
+from nanoserve.plan.memory_budget import MemoryReading
 from nanoserve.spec.model_spec import ModelSpec
 from nanoserve.units import ceil_div
 
@@ -82,12 +83,18 @@ class KVPoolPlan:
     """A pool that holds at least one request of the longest length.
 
     Attributes:
-        num_blocks: Blocks to allocate.
+        num_blocks: Blocks that requests may hold.
         block_bytes: Bytes of one block.
         block_size: Tokens of one block.
         concurrency_at_max_len: Requests of `max_model_len` that fit at once, unclamped.
         bound_by: `pool` exactly when fewer than `max_num_seqs` fit, else `slots`.
         sized_by: What set `num_blocks`: `demand`, `fill`, `num_blocks` or `kv_cache_bytes`.
+        num_sink_blocks: Blocks beside them that padding rows write to: 1 where steps are
+            padded, else 0.
+        reading: The device as it was when the pool was sized; None where it was not asked.
+        reserve_bytes: What the utilization keeps back of the device; 0 where it has no say.
+        activation_bytes: What the largest step wants for a moment.
+        capture_bytes: What recorded steps were given before the pool took the rest.
     """
 
     num_blocks: int
@@ -96,11 +103,16 @@ class KVPoolPlan:
     concurrency_at_max_len: int
     bound_by: Literal["pool", "slots"]
     sized_by: str
+    num_sink_blocks: int = 0
+    reading: MemoryReading | None = None
+    reserve_bytes: int = 0
+    activation_bytes: int = 0
+    capture_bytes: int = 0
 
     @property
     def pool_bytes(self) -> int:
-        """Bytes of the whole pool."""
-        return self.num_blocks * self.block_bytes
+        """Bytes of the whole pool, sink blocks included."""
+        return (self.num_blocks + self.num_sink_blocks) * self.block_bytes
 
     @property
     def num_tokens(self) -> int:

@@ -84,9 +84,38 @@ class StepPlan:
         return sum(len(request.token_ids) for request in self.scheduled)
 
     @property
+    def is_decode(self) -> bool:
+        """Whether every request computes exactly one token, so that the step can be replayed."""
+        return all(len(request.token_ids) == 1 for request in self.scheduled)
+
+    @property
     def is_empty(self) -> bool:
         """Whether there is nothing to compute."""
         return not self.scheduled
+
+
+class StepMode(StrEnum):
+    """How a step ran."""
+
+    EAGER = "eager"  # as it came, no padding
+    BUCKETED = "bucketed"  # padded to a planned shape
+    REPLAYED = "replayed"  # padded, and a graph recorded earlier was run
+    LATE = "late"  # padded, and the graph was recorded in this step, while a client waited
+
+
+@dataclass(frozen=True, slots=True)
+class StepExecution:
+    """How a step ran, for the statistics.
+
+    Attributes:
+        mode: The way it ran.
+        padded_rows: Rows added to reach its shape.
+        num_evicted: Recorded graphs dropped to hold this step's.
+    """
+
+    mode: StepMode = StepMode.EAGER
+    padded_rows: int = 0
+    num_evicted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +128,13 @@ class StepResult:
             None where the plan said it does not sample.
         prompt_logprobs: For each scheduled request with `scored_token_ids`, the natural
             log-probability of each of them, by request id.
+        execution: How the step ran.
     """
 
     step_id: int
     sampled_token_ids: tuple[int | None, ...]
     prompt_logprobs: dict[str, tuple[float, ...]]
+    execution: StepExecution = StepExecution()
 
 
 @dataclass(frozen=True, slots=True)
