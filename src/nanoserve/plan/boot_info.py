@@ -28,9 +28,7 @@ class CaptureOutcome:
     measured_bytes: int | None = None
 
 
-def boot_info(
-    plan: BootPlan, report: BootReport, capture: CaptureOutcome | None
-) -> dict[str, Any]:
+def boot_info(plan: BootPlan, report: BootReport, capture: CaptureOutcome | None) -> dict[str, Any]:
     """Return the boot as plain JSON values: the pool flat, capture under `cuda_graphs`.
 
     ```
