@@ -112,17 +112,18 @@ class Stages:
         """Run the body as a stage that holds `planned_bytes`; what it really took is read."""
         with self.run(name) as stage:
             stage.planned_bytes = planned_bytes
-            held_bytes = self._held_bytes()
+            before_bytes = self.held_bytes()
             yield stage
-            stage.measured_bytes = self._held_bytes() - held_bytes
+            stage.measured_bytes = self.held_bytes() - before_bytes
 
     def measured_bytes(self, name: str) -> int | None:
         """Return what the stage `name` measured; None where it did not, or has not run."""
         reports = (report for report in self.reports if report.name == name)
         return next((report.measured_bytes for report in reports), None)
 
-    def _held_bytes(self) -> int:
+    def held_bytes(self) -> int:
         """Return what this process holds of the device: others' bytes have no part in it."""
+        self.probe.settle()
         reading = self.probe.read()
         return reading.own_bytes + reading.context_bytes
 

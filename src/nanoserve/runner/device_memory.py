@@ -21,7 +21,11 @@ class MemoryProbe(Protocol):
     """Who can say how a device's memory is used."""
 
     def read(self) -> MemoryReading:
-        """Return what the device says now."""
+        """Return what the device says now; cheap, and allowed beside running steps."""
+        ...
+
+    def settle(self) -> None:
+        """Give back what the allocator holds and nobody uses, so that `read` tells what stays."""
         ...
 
     def peak_delta(self, run: Callable[[], object]) -> int | None:
@@ -83,12 +87,16 @@ class CudaProbe:
         process_bytes = self._figures.process_bytes() or 0
         return MemoryReading(total_bytes, free_bytes, own_bytes, max(0, process_bytes - own_bytes))
 
+    def settle(self) -> None:
+        """Empty the allocator's cache."""
+        self._figures.empty_cache()
+
     def peak_delta(self, run: Callable[[], object]) -> int:
         """Return the bytes that `run` allocated at its highest.
 
         The mark alone would count what was resident before, weights above all, once more.
         """
-        self._figures.empty_cache()
+        self.settle()
         self._figures.start_peak()
         level_bytes = self._figures.allocated()
         run()
@@ -162,17 +170,20 @@ class HostProbe:
 
     def read(self) -> MemoryReading:
         """Return what the kernel says now."""
-        self._trim()
         own_bytes = self._sizes()["RssAnon"]
         free_bytes = host_memory_bytes(self._root)
         return MemoryReading(own_bytes + free_bytes, free_bytes, own_bytes)
+
+    def settle(self) -> None:
+        """Let the C library give back what it keeps of freed memory."""
+        self._trim()
 
     def peak_delta(self, run: Callable[[], object]) -> int | None:
         """Return the resident bytes that `run` took at its highest.
 
         None where the kernel does not let a process reset its high-water mark.
         """
-        self._trim()
+        self.settle()
         try:
             (self._self / "clear_refs").write_text("5")  # resets VmHWM; see proc(5)
         except OSError:

@@ -73,6 +73,14 @@ def measure_peak(model: Decoder, limits: StepLimits, probe: MemoryProbe) -> int 
     return probe.peak_delta(lambda: runner.execute(step))
 
 
+def warm_libraries(device: torch.device, dtype: torch.dtype) -> None:
+    """Let the libraries of a CUDA device take their workspaces, which stay, before it is asked."""
+    if device.type == "cuda":
+        square = torch.ones(64, 64, device=device, dtype=dtype)
+        torch.matmul(square, square)
+        torch.cuda.synchronize(device)
+
+
 def _request(index: int, num_tokens: int, limits: StepLimits) -> ScheduledRequest:
     return ScheduledRequest(
         request_id=f"profile-{index}",

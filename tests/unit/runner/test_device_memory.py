@@ -74,6 +74,17 @@ def test_peak_is_what_the_run_added() -> None:
     assert CudaProbe(cuda).peak_delta(lambda: None) == 0
 
 
+def test_settling_gives_the_cache_back() -> None:
+    """What the allocator kept of the load is free again before the device is asked."""
+    probe = CudaProbe(FakeCuda())
+    before = probe.read()
+
+    probe.settle()
+
+    assert probe.read().own_bytes == 3 * GIB
+    assert probe.read().free_bytes == before.free_bytes + GIB // 2
+
+
 def test_neighbour_that_leaves_during_the_run_changes_nothing() -> None:
     """Free memory that grows meanwhile is no error and no part of the peak."""
     cuda = FakeCuda()

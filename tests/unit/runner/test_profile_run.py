@@ -22,6 +22,9 @@ class RecordingProbe:
     def read(self) -> MemoryReading:
         return MemoryReading(0, 0)
 
+    def settle(self) -> None:
+        pass
+
     def peak_delta(self, run: Callable[[], object]) -> int | None:
         self.results.append(run())
         return self.peak_bytes
