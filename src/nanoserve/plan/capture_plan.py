@@ -163,7 +163,7 @@ def plan_capture(
         context: Longest request in tokens, at least 1.
         request: What may be recorded.
         arena_bytes: What a shape takes; the arena is shared and as big as its widest member.
-        depends_on_width: False gives one width, since a recorded step reads the lengths.
+        depends_on_width: False gives one width, the ceiling: a recorded step reads the lengths.
 
     Raises:
         CaptureTooSmall: Not one width fits; its advice was planned again.
