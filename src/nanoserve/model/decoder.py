@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nanoserve.attention.backend import AttentionBackend, AttentionInputs
+from nanoserve.attention.backend import AttentionBackend, AttentionInputs, DecodeBuffers
 from nanoserve.errors import InvariantError
 from nanoserve.model.layers import MLP, Attention, Linear, RMSNorm
 from nanoserve.model.rope import RotaryTable, Rotation
@@ -86,9 +86,15 @@ class Decoder(nn.Module):
         return self.logits(hidden.index_select(0, logit_rows))
 
     def hidden_states(
-        self, token_ids: Tensor, positions: Tensor, kv_layers: KVLayers, inputs: AttentionInputs
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        kv_layers: KVLayers,
+        inputs: AttentionInputs | DecodeBuffers,
     ) -> Tensor:
         """Run every layer; returns the residual stream, [T, hidden_size], before the norm.
+
+        With `DecodeBuffers` nothing is read from the device, so the call can be recorded.
 
         Raises:
             InvariantError: `build_rope` has not been called.
@@ -98,7 +104,10 @@ class Decoder(nn.Module):
             raise InvariantError(message)
         x = self.embed_tokens(token_ids)
         rotation = self._rope.rotation(positions)
-        prepared = self._backend.prepare(inputs, x.dtype)
+        if isinstance(inputs, DecodeBuffers):
+            prepared = self._backend.prepare_decode(inputs, x.dtype)
+        else:
+            prepared = self._backend.prepare(inputs, x.dtype)
         for layer, kv in zip(self.layers, kv_layers, strict=True):
             x = layer(x, rotation, kv, prepared)
         return x
