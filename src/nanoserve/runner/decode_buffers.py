@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from nanoserve.attention.backend import DecodeBuffers
+from nanoserve.plan.boot_checks import BufferShape
 from nanoserve.runner.kv_pool import KVPool
 from nanoserve.sched.batch_layout import BatchLayout
 from nanoserve.units import ceil_div
@@ -60,6 +61,12 @@ class StaticBuffers:
         table_shape = (max_rows, ceil_div(max_width, self._block_size))
         self._block_tables = torch.zeros(table_shape, dtype=torch.int32, device=device)
         self._logits = torch.zeros(max_rows, vocab_size, device=device, dtype=torch.float32)
+
+    @property
+    def shape(self) -> BufferShape:
+        """What the buffers were made for."""
+        max_rows, num_blocks = self._block_tables.shape
+        return BufferShape(max_rows, num_blocks, self._block_size, self._sink_block)
 
     def step(self, shape: Shape) -> StaticStep:
         """Return the views of `shape`; two calls give the same addresses."""

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from nanoserve.model.decoder import Decoder
+from nanoserve.plan.boot_checks import BufferShape
 from nanoserve.plan.capture_plan import WIDTH_BUCKET, CapturePlan
 from nanoserve.runner.decode_buffers import Shape, StaticBuffers
 from nanoserve.runner.graph_recorder import GraphRecorder, Replay
@@ -72,6 +73,11 @@ class DecodeGraphs:
     def recorded(self) -> tuple[Shape, ...]:
         """Shapes whose graph is held, the one replayed least recently first."""
         return tuple(self._replays)
+
+    @property
+    def buffer_shape(self) -> BufferShape:
+        """What the buffers of padded steps were made for."""
+        return self._buffers.shape
 
     @torch.inference_mode()
     def run(self, layout: BatchLayout) -> tuple[Tensor, StepExecution] | None:

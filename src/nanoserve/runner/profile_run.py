@@ -40,7 +40,7 @@ class StepLimits:
         return ceil_div(self.max_model_len, self.block_size)
 
 
-def largest_step(limits: StepLimits) -> StepPlan:
+def build_largest_step(limits: StepLimits) -> StepPlan:
     """Return the step whose temporaries are largest.
 
     All requests run, each at the end of the context: one computes as long a prefill chunk
@@ -69,7 +69,7 @@ def measure_peak(model: Decoder, limits: StepLimits, probe: MemoryProbe) -> int 
     weight = model.embed_tokens.weight
     pool = KVPool(model.spec, limits.num_blocks, limits.block_size, weight.dtype, weight.device)
     runner = ModelRunner(model, pool, weight.device)
-    step = largest_step(limits)
+    step = build_largest_step(limits)
     return probe.peak_delta(lambda: runner.execute(step))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from nanoserve.plan.memory_budget import MemoryReading
-from nanoserve.runner.profile_run import StepLimits, largest_step, measure_peak
+from nanoserve.runner.profile_run import StepLimits, build_largest_step, measure_peak
 from nanoserve.sched.batch_layout import BatchLayout
 from tests.tiny_models import random_decoder, tiny_spec
 
@@ -32,7 +32,7 @@ class RecordingProbe:
 
 def test_step_spends_the_budget_and_the_slots_at_the_end_of_the_context() -> None:
     """Every slot is taken, every token of the budget, and each request ends at the limit."""
-    step = largest_step(LIMITS)
+    step = build_largest_step(LIMITS)
 
     assert step.num_tokens == LIMITS.max_num_batched_tokens
     assert [request.num_scheduled_tokens for request in step.scheduled] == [1, 1, 1, 17]
@@ -45,12 +45,12 @@ def test_budget_beyond_the_context_is_one_whole_prompt() -> None:
     """A chunk cannot be longer than a request."""
     limits = StepLimits(1, 512, 64, 8, 97)
 
-    assert [request.num_scheduled_tokens for request in largest_step(limits).scheduled] == [64]
+    assert [request.num_scheduled_tokens for request in build_largest_step(limits).scheduled] == [64]
 
 
 def test_step_reads_the_blocks_of_one_request() -> None:
     """The scratch pool is one request's: the layout names no block beyond it."""
-    layout = BatchLayout.from_step(largest_step(LIMITS), LIMITS.block_size)
+    layout = BatchLayout.from_step(build_largest_step(LIMITS), LIMITS.block_size)
 
     assert max(max(table) for table in layout.block_tables) == LIMITS.num_blocks - 1
     assert max(layout.slot_mapping) < LIMITS.num_blocks * LIMITS.block_size
