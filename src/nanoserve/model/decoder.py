@@ -26,8 +26,9 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, spec: ModelSpec, backend: AttentionBackend) -> None:
         super().__init__()
+        self._backend = backend
         self.input_layernorm = RMSNorm(spec.hidden_size, spec.rms_norm_eps)
-        self.self_attn = Attention(spec, backend)
+        self.self_attn = Attention(spec)
         self.post_attention_layernorm = RMSNorm(spec.hidden_size, spec.rms_norm_eps)
         self.mlp = MLP(spec)
 
@@ -35,7 +36,16 @@ class DecoderLayer(nn.Module):
         self, x: Tensor, rotation: Rotation, kv: tuple[Tensor, Tensor], prepared: Any
     ) -> Tensor:
         """[T, hidden_size] to the same; writes this step's K and V into `kv`."""
-        x = x + self.self_attn(self.input_layernorm(x), rotation, kv, prepared)
+        q, k, v = self.before_attention(x, rotation)
+        return self.after_attention(x, self._backend.attend(q, k, v, kv, prepared))
+
+    def before_attention(self, x: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor, Tensor]:
+        """[T, hidden_size] to q, k and v, as the backend takes them."""
+        return self.self_attn.project(self.input_layernorm(x), rotation)
+
+    def after_attention(self, x: Tensor, attended: Tensor) -> Tensor:
+        """Add to `x`, [T, hidden_size], what was attended, [T, H, D], then the MLP of both."""
+        x = x + self.self_attn.o_proj(attended.flatten(1))
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
