@@ -28,7 +28,7 @@ An error carries data and makes its message from the data: what, why, what to do
 Callers test attributes, not text.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from nanoserve.units import format_bytes
 
@@ -113,16 +113,44 @@ class PlanError(NanoserveError):
     exit_code = 4
 
 
+class Budget(Protocol):
+    """A device's memory as named parts; see `plan.memory_budget`."""
+
+    @property
+    def total_bytes(self) -> int:
+        """All bytes of the device."""
+        ...
+
+    def part_bytes(self, name: str) -> int:
+        """Return the bytes of one part; 0 where there is none of that name."""
+        ...
+
+
 class DoesNotFitError(PlanError):
-    """Something needs more bytes than there are."""
+    """Something needs more bytes than there are.
+
+    Attributes:
+        what: What does not fit, and which number broke: whole sentences.
+        need_bytes: What it takes.
+        have_bytes: What there is for it.
+        advice: Flags with any one of which the plan was made again and fits.
+        budget: The device as the refused plan would have divided it; None where no device
+            was divided.
+    """
 
     def __init__(
-        self, what: str, need_bytes: int, have_bytes: int, advice: tuple[str, ...] = ()
+        self,
+        what: str,
+        need_bytes: int,
+        have_bytes: int,
+        advice: tuple[str, ...] = (),
+        budget: Budget | None = None,
     ) -> None:
         self.what = what
         self.need_bytes = need_bytes
         self.have_bytes = have_bytes
         self.advice = advice
+        self.budget = budget
         would_do = f" Any one of these would do: {'; '.join(advice)}." if advice else ""
         super().__init__(
             f"{what} It needs {format_bytes(need_bytes)}; "

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from nanoserve.errors import InvariantError
 from nanoserve.model.decoder import Decoder
+from nanoserve.plan.activation_plan import SCORED_ROWS_AT_ONCE
 from nanoserve.runner.decode_graphs import DecodeGraphs
 from nanoserve.runner.input_buffers import build_step_inputs
 from nanoserve.runner.kv_pool import KVPool
@@ -17,8 +18,6 @@ from nanoserve.runner.sampler import sample
 from nanoserve.runner.uniform import uniform
 from nanoserve.sched.batch_layout import BatchLayout, ScoredRun
 from nanoserve.sched.step import StepPlan, StepResult
-
-SCORED_ROWS_AT_ONCE = 64  # a row of logits is 4 bytes for each token of the vocabulary
 
 
 class ModelRunner:
