@@ -48,7 +48,9 @@ class LlamaShape:
     def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
         hidden, inner = self.hidden_size, self.intermediate_size
         kv_size = hidden // self.num_heads * self.num_kv_heads
-        shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (self.vocab_size, hidden)}
+        shapes: dict[str, tuple[int, ...]] = {
+            "model.embed_tokens.weight": (self.vocab_size, hidden)
+        }
         for layer in range(self.num_layers):
             parts = {
                 "self_attn.q_proj": (hidden, hidden),

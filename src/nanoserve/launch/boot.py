@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from nanoserve.attention.select import select_backend
 from nanoserve.engine.engine_core import EngineCore
 from nanoserve.launch.boot_model import BootModel, read_model
 from nanoserve.launch.boot_summary import check_writable, report_boot, write_report
@@ -22,14 +23,18 @@ from nanoserve.launch.capture_stage import prepare_graphs
 from nanoserve.launch.find_device import device_facts, find_device
 from nanoserve.launch.memory_stages import allocate_pool, load_decoder, profile_step
 from nanoserve.launch.stages import BootListener, SilentListener, Stages
+from nanoserve.model.decoder import Decoder
 from nanoserve.options import EngineOptions
 from nanoserve.plan.boot_checks import check_boot_info
 from nanoserve.plan.boot_info import boot_info
 from nanoserve.plan.boot_plan import BootPlan, plan_boot
+from nanoserve.plan.boot_replan import settle_capture, settle_pool
 from nanoserve.plan.boot_report import BootReport
+from nanoserve.plan.capture_plan import BackendFacts
 from nanoserve.runner.device_memory import MemoryProbe, probe_of
 from nanoserve.runner.kv_pool import KVPool
 from nanoserve.runner.model_runner import ModelRunner
+from nanoserve.runner.profile_run import warm_libraries
 from nanoserve.sched.admission import EngineLimits
 from nanoserve.sched.scheduler import Scheduler
 from nanoserve.text.chat_template import ChatTemplate
@@ -102,12 +107,14 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
         PlanError: It does not fit.
         BootError: A stage failed for another reason; names the stage.
     """
-    plan = _plan(model, options, stages)
+    backend = select_backend(model.spec, find_device(options.device))
+    facts = BackendFacts(backend.depends_on_width, backend.arena_bytes)
+    plan = _plan(model, options, facts, stages)
     torch.set_num_threads(plan.threads)
-    decoder = load_decoder(model, plan, stages)
-    plan = _plan_pool_again(decoder, plan, options, stages)
+    decoder = load_decoder(model, backend, plan, options.compile, stages)
+    plan = _settle_pool(decoder, plan, options, stages)
     pool = allocate_pool(decoder, plan, stages)
-    plan = _plan_capture_again(plan, options, stages)
+    plan = _settle_capture(plan, options, facts, stages)
     graphs, outcome = prepare_graphs(decoder, pool, plan, options.warm, stages)
     limits = _limits(model, plan, options)
     runner = ModelRunner(decoder, pool, pool.device, graphs)
@@ -130,15 +137,51 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
     )
 
 
-def _plan(model: BootModel, options: EngineOptions, stages: Stages) -> BootPlan:
+def _plan(
+    model: BootModel, options: EngineOptions, backend: BackendFacts, stages: Stages
+) -> BootPlan:
     with stages.run("plan") as stage:
-        device = find_device(options.device)
-        backend = backend_facts(model.spec, device)
-        plan = plan_boot(model.spec, options, device_facts(device, stages.probe), backend)
+        device = device_facts(find_device(options.device), stages.probe)
+        plan = plan_boot(model.spec, options, device, backend)
         stage.detail = _describe_plan(plan)
-    for text in plan.notes:
-        stages.listener.note(text)
+    _note_all(plan.notes, stages)
     return plan
+
+
+def _settle_pool(
+    decoder: Decoder, plan: BootPlan, options: EngineOptions, stages: Stages
+) -> BootPlan:
+    """Ask the device once the weights are in, and profile the largest step.
+
+    A CPU's pool follows demand, whatever the peak: there the step, which takes seconds, is
+    run only for a report.
+    """
+    is_cuda = plan.device.kind == "cuda"
+    if not is_cuda and options.boot_report is None:
+        return plan
+    warm_libraries(torch.device(plan.device.kind), getattr(torch, plan.dtype))
+    stages.probe.settle()
+    reading = stages.probe.read()
+    peak_bytes = profile_step(decoder, plan, stages)
+    if not is_cuda:
+        return plan
+    settled = settle_pool(plan, reading, options, peak_bytes)
+    _note_all(settled.notes[len(plan.notes) :], stages)
+    return settled
+
+
+def _settle_capture(
+    plan: BootPlan, options: EngineOptions, backend: BackendFacts, stages: Stages
+) -> BootPlan:
+    """Ask the device once the pool is in: what is free now is what capture may take."""
+    settled = settle_capture(plan, stages.probe.read(), options, backend)
+    _note_all(settled.notes[len(plan.notes) :], stages)
+    return settled
+
+
+def _note_all(notes: tuple[str, ...], stages: Stages) -> None:
+    for text in notes:
+        stages.listener.note(text)
 
 
 def _describe_plan(plan: BootPlan) -> str:

@@ -23,8 +23,7 @@ def report_boot(plan: BootPlan, stages: Stages) -> BootReport:
     stages.probe.settle()
     measured = _measured_parts(stages, stages.probe.read())
     budget = tuple(
-        BudgetLine(part.name, part.num_bytes, measured.get(part.name))
-        for part in plan.budget.parts
+        BudgetLine(part.name, part.num_bytes, measured.get(part.name)) for part in plan.budget.parts
     )
     return BootReport(tuple(stages.reports), budget)
 

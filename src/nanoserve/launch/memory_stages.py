@@ -6,9 +6,10 @@ decided in `plan`.
 
 import torch
 
-from nanoserve.attention.select import select_backend
+from nanoserve.attention.backend import AttentionBackend
 from nanoserve.launch.boot_model import BootModel
 from nanoserve.launch.stages import Stages
+from nanoserve.model.compiled_layers import compile_layers
 from nanoserve.model.decoder import Decoder
 from nanoserve.model.layers import can_prepack, prepack_linears
 from nanoserve.plan.boot_plan import BootPlan
@@ -17,16 +18,28 @@ from nanoserve.runner.profile_run import StepLimits, measure_peak
 from nanoserve.weights.placement import place_weights
 
 
-def load_decoder(model: BootModel, plan: BootPlan, stages: Stages) -> Decoder:
-    """Build the decoder without storage, place each parameter once, fill them all."""
+def load_decoder(
+    model: BootModel,
+    backend: AttentionBackend,
+    plan: BootPlan,
+    is_compiled: bool,
+    stages: Stages,
+) -> Decoder:
+    """Build the decoder without storage, place each parameter once, fill them all.
+
+    Raises:
+        OptionError: It is to be compiled, and this machine cannot; nothing was loaded.
+    """
     device, dtype = torch.device(plan.device.kind), getattr(torch, plan.dtype)
     with stages.run_measured("weights", plan.weight_bytes) as stage:
         with torch.device("meta"):
-            decoder = Decoder(model.spec, select_backend(model.spec, device))
+            decoder = Decoder(model.spec, backend)
+        if is_compiled:
+            compile_layers(decoder)
         place_weights(decoder, device, dtype)
         stage.detail = model.fill(decoder, stages.listener.progress)
         decoder.build_rope(device, dtype, plan.max_model_len)
-        if can_prepack(device, dtype):
+        if not is_compiled and can_prepack(device, dtype):
             prepack_linears(decoder)
     return decoder
 

@@ -101,9 +101,7 @@ class Stages:
         except (RuntimeError, OSError, MemoryError) as error:
             raise self._failure(name, stage, error) from error
         seconds = time.perf_counter() - started
-        report = StageReport(
-            name, seconds, stage.detail, stage.planned_bytes, stage.measured_bytes
-        )
+        report = StageReport(name, seconds, stage.detail, stage.planned_bytes, stage.measured_bytes)
         self.reports.append(report)
         self.listener.stage_finished(report)
 

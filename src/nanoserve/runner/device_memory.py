@@ -161,9 +161,7 @@ class HostProbe:
         trim: Gives back what the C library keeps of freed memory.
     """
 
-    def __init__(
-        self, root: Path = Path("/"), trim: Callable[[], None] | None = None
-    ) -> None:
+    def __init__(self, root: Path = Path("/"), trim: Callable[[], None] | None = None) -> None:
         self._root = root
         self._self = root / "proc/self"
         self._trim = trim or trim_heap

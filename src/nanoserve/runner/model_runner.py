@@ -93,9 +93,13 @@ class ModelRunner:
         for some_rows, some_targets in zip(
             rows.split(SCORED_ROWS_AT_ONCE), targets.split(SCORED_ROWS_AT_ONCE), strict=True
         ):
-            logprobs = self._model.logits(some_rows).log_softmax(dim=-1)
-            scores.extend(logprobs.gather(-1, some_targets)[:, 0].tolist())
+            scores.extend(self._score_rows(some_rows, some_targets))
         return tuple(scores)
+
+    def _score_rows(self, rows: Tensor, targets: Tensor) -> list[float]:
+        """A function of its own, so that nothing of these rows lives on with the next ones."""
+        logprobs = self._model.logits(rows).log_softmax(dim=-1)
+        return logprobs.gather(-1, targets)[:, 0].tolist()
 
 
 def _check_finite(broken_request_ids: list[str]) -> None:

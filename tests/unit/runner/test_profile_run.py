@@ -45,7 +45,9 @@ def test_budget_beyond_the_context_is_one_whole_prompt() -> None:
     """A chunk cannot be longer than a request."""
     limits = StepLimits(1, 512, 64, 8, 97)
 
-    assert [request.num_scheduled_tokens for request in build_largest_step(limits).scheduled] == [64]
+    assert [request.num_scheduled_tokens for request in build_largest_step(limits).scheduled] == [
+        64
+    ]
 
 
 def test_step_reads_the_blocks_of_one_request() -> None:
