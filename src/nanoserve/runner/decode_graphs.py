@@ -41,6 +41,7 @@ class DecodeGraphs:
 
     Attributes:
         plan: The shapes to record before serving, and the most graphs held at once.
+        pool: What the steps read and write.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class DecodeGraphs:
         """
         self.plan = plan
         self._model = model
-        self._pool = pool
+        self.pool = pool
         self._recorder = recorder
         max_width = max(plan.max_width, round_up(max_model_len, WIDTH_BUCKET))
         self._buffers = StaticBuffers(pool, (plan.max_rows, max_width), model.spec.vocab_size)
@@ -168,6 +169,6 @@ class DecodeGraphs:
         """From the loaded inputs to the logits, all on static buffers."""
         step = self._buffers.step(shape)
         hidden = self._model.hidden_states(
-            step.token_ids, step.positions, self._pool.layers, step.attention
+            step.token_ids, step.positions, self.pool.layers, step.attention
         )
         step.logits.copy_(self._model.logits(hidden))
