@@ -24,7 +24,7 @@ from typing import Annotated, Literal
 import torch
 import typer
 from tokenizers import Tokenizer as Backend
-from tokenizers import models
+from tokenizers import decoders, models
 
 from nanoserve.engine.interface import GenerationRequest
 from nanoserve.launch.boot import BootedEngine, boot_model
@@ -73,7 +73,9 @@ class RandomModel:
 
     def __init__(self, spec: ModelSpec) -> None:
         self.spec = spec
-        self.tokenizer = Tokenizer(Backend(models.WordLevel({"a": 0}, unk_token="a")))
+        backend = Backend(models.WordLevel({"a": 0}, unk_token="a"))
+        backend.decoder = decoders.ByteLevel()
+        self.tokenizer = Tokenizer(backend)
 
     def fill(self, decoder: Decoder, on_progress: Callable[[int, int], None]) -> str:
         """Draw every parameter; norms are about 1."""
@@ -208,6 +210,10 @@ def _share(one: Outcome, other: Outcome) -> float:
     return 1.0 - sum(pairs) / len(pairs)
 
 
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
 def main(
     device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cuda",
     tiny: Annotated[bool, typer.Option(help="A model of two small layers.")] = False,
@@ -229,4 +235,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app()
