@@ -20,9 +20,11 @@ from nanoserve.errors import BootError, CorruptFileError, NanoserveError, Option
 from nanoserve.model.decoder import Decoder
 from nanoserve.model.layers import can_prepack, prepack_linears
 from nanoserve.options import EngineOptions
-from nanoserve.plan.boot_plan import BootPlan, DeviceFacts, plan_boot, replan_kv_pool
+from nanoserve.plan.boot_plan import BootPlan, plan_boot, replan_kv_pool
 from nanoserve.plan.boot_report import BootReport, StageReport
+from nanoserve.plan.device_facts import DeviceFacts
 from nanoserve.plan.kv_plan import KVPoolPlan
+from nanoserve.plan.memory_budget import MemoryReading
 from nanoserve.runner.device_memory import cuda_memory, has_native_bf16, host_memory_bytes
 from nanoserve.runner.kv_pool import KVPool
 from nanoserve.runner.model_runner import ModelRunner
@@ -197,14 +199,12 @@ def device_facts(options: EngineOptions) -> DeviceFacts:
     num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     if options.device == "cpu" or not has_cuda:
         available_bytes = host_memory_bytes()
-        return DeviceFacts(
-            "cpu", "this CPU", available_bytes, available_bytes, num_cores or 1, has_native_bf16()
-        )
+        reading = MemoryReading(available_bytes, available_bytes)
+        return DeviceFacts("cpu", "this CPU", reading, num_cores or 1, has_native_bf16())
     free_bytes, total_bytes = cuda_memory(torch.device("cuda"))
     name = torch.cuda.get_device_name()
-    return DeviceFacts(
-        "cuda", name, total_bytes, free_bytes, num_cores or 1, torch.cuda.is_bf16_supported()
-    )
+    reading = MemoryReading(total_bytes, free_bytes)
+    return DeviceFacts("cuda", name, reading, num_cores or 1, torch.cuda.is_bf16_supported())
 
 
 def _read_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
@@ -258,8 +258,9 @@ def _present_pool_plan(plan: BootPlan, options: EngineOptions, device: torch.dev
     """Return the pool's plan now that the weights are in."""
     if device.type != "cuda":
         return plan.kv_pool
-    free_bytes, _ = cuda_memory(device)
-    return replan_kv_pool(plan, free_bytes, options.gpu_memory_utilization)
+    free_bytes, total_bytes = cuda_memory(device)
+    reading = MemoryReading(total_bytes, free_bytes, torch.cuda.memory_reserved(device))
+    return replan_kv_pool(plan, reading, options)
 
 
 def _allocate_pool(

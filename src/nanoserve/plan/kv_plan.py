@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nanoserve.errors import DoesNotFitError, OptionError
+from nanoserve.options import MemoryPolicy
 from nanoserve.plan.memory_budget import MemoryReading
 from nanoserve.plan.pool_room import PoolRoom, reserve_bytes
-from nanoserve.options import MemoryPolicy
 from nanoserve.spec.model_spec import ModelSpec
 from nanoserve.units import ceil_div
 
