@@ -116,26 +116,15 @@ class PlanError(NanoserveError):
 class Budget(Protocol):
     """A device's memory as named parts; see `plan.memory_budget`."""
 
-    @property
-    def total_bytes(self) -> int:
-        """All bytes of the device."""
-        ...
-
     def part_bytes(self, name: str) -> int:
         """Return the bytes of one part; 0 where there is none of that name."""
-        ...
 
 
 class DoesNotFitError(PlanError):
     """Something needs more bytes than there are.
 
-    Attributes:
-        what: What does not fit, and which number broke: whole sentences.
-        need_bytes: What it takes.
-        have_bytes: What there is for it.
-        advice: Flags with any one of which the plan was made again and fits.
-        budget: The device as the refused plan would have divided it; None where no device
-            was divided.
+    `advice` are flags that were planned again, `budget` is the device as the refused plan
+    would have divided it.
     """
 
     def __init__(
@@ -175,10 +164,7 @@ class CaptureTooSmall(PlanError):
         self.advice = advice
         what = {
             "flag": f"--warm-width {have:,} is narrower than one bucket of {need:,} tokens",
-            "bytes": (
-                f"{format_bytes(have)} for capture is less than the {format_bytes(need)} "
-                "that one bucket needs"
-            ),
+            "bytes": f"{have:,} bytes for capture are fewer than the {need:,} of one bucket",
             "limit": f"--capture-limit {have:,} is under the {need:,} graphs of one bucket",
         }[bound_by]
         would_do = f" Any one of these would do: {'; '.join(advice)}." if advice else ""

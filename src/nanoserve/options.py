@@ -93,7 +93,7 @@ class EngineOptions:
     )
     capture_limit: int = _option(DEFAULT_CAPTURE_LIMIT, "most graphs held at once")
     capture_bytes: int | None = _option(
-        None, "bytes for captured steps, e.g. 64MiB, instead of what is left for them"
+        None, "bytes for captured steps, e.g. 64MiB, instead of what the widest shape needs"
     )
     enable_prefix_caching: bool = _option(True, "reuse the KV of prompt prefixes seen before")
     threads: int | None = _option(None, "CPU threads of the forward pass (default: all cores)")

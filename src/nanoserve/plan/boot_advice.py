@@ -6,6 +6,7 @@ from typing import Any
 
 from nanoserve.errors import CaptureTooSmall, DoesNotFitError, OptionError, PlanError
 from nanoserve.options import EngineOptions, flag_name
+from nanoserve.plan.boot_choices import BootChoices
 from nanoserve.plan.kv_plan import PoolDemand
 from nanoserve.plan.memory_budget import REMAINDER
 from nanoserve.plan.pool_room import PROCESS_POLICY_FREE_SHARE
@@ -20,26 +21,41 @@ _RAISED_FIELDS = {"flag": "warm_width", "bytes": "capture_bytes", "limit": "capt
 
 
 def memory_advice(
-    error: DoesNotFitError, options: EngineOptions, demand: PoolDemand, attempt: Attempt
+    error: DoesNotFitError,
+    options: EngineOptions,
+    choices: BootChoices,
+    demand: PoolDemand,
+    attempt: Attempt,
 ) -> tuple[str, ...]:
     """Return flags with any one of which the refused plan fits, the gentlest first.
 
     Args:
         error: The refusal, with the budget it broke.
         options: What was asked for.
+        choices: What that came to.
         demand: What the pool was to hold.
         attempt: Plans again.
     """
-    candidates: list[Changes | None] = [
-        {"memory_policy": "process"} if options.memory_policy == "device" else None,
-        _largest(options, "max_model_len", demand.max_model_len, attempt),
-        _largest(options, "max_num_seqs", options.max_num_seqs, attempt),
+    of_process: Changes = {"memory_policy": "process"}
+    sizes = {
+        "max_model_len": choices.max_model_len,
+        "max_num_seqs": options.max_num_seqs,
+        "max_num_batched_tokens": choices.token_budget,
+    }
+    smaller = [_largest(options, {}, size, attempt) for size in sizes.items()]
+    candidates = [
+        of_process if options.memory_policy == "device" else None,
+        *smaller[:2],
         _pool_size(error, options, demand),
-        _largest(options, "max_num_batched_tokens", options.max_num_batched_tokens, attempt),
-        {"dtype": "bfloat16"} if options.dtype in ("auto", "float32") else None,
+        smaller[2],
+        {"dtype": "bfloat16"} if choices.dtype == "float32" else None,
         _eager(options),
     ]
-    return _that_work(candidates, options, attempt)
+    advice = _that_work(candidates, options, attempt)
+    if advice or options.memory_policy == "process":
+        return advice
+    both = [_largest(options, of_process, size, attempt) for size in sizes.items()]
+    return _that_work(both, options, attempt)
 
 
 def capture_advice(
@@ -55,7 +71,7 @@ def capture_advice(
     max_rows = options.warm_rows or options.max_num_seqs
     candidates = [
         _raised(error, options, attempt),
-        _largest(options, "warm_rows", max_rows, attempt),
+        _largest(options, {}, ("warm_rows", max_rows), attempt),
         _eager(options),
     ]
     return _that_work(candidates, options, attempt)
@@ -94,17 +110,18 @@ def _works(options: EngineOptions, changes: Changes, attempt: Attempt) -> bool:
 
 
 def _largest(
-    options: EngineOptions, name: str, present: int | None, attempt: Attempt
+    options: EngineOptions, base: Changes, size: tuple[str, int], attempt: Attempt
 ) -> Changes | None:
-    """Return the largest value of one option, under the present one, whose plan fits."""
-    low, high = 0, (present or 1) - 1  # `low` fits (0: nothing does), above `high` nothing does
+    """Return `base` with the largest value of one option, under the present one, that fits."""
+    name, present = size
+    low, high = 0, present - 1  # `low` fits (0: nothing does), above `high` nothing does
     while low < high:
         middle = (low + high + 1) // 2
-        if _works(options, {name: middle}, attempt):
+        if _works(options, {**base, name: middle}, attempt):
             low = middle
         else:
             high = middle - 1
-    return {name: low} if low else None
+    return {**base, name: low} if low else None
 
 
 def _pool_size(

@@ -3,34 +3,32 @@
 Counts weights, activations, captured steps and the KV pool, divides the device among them,
 and refuses what does not fit, with flags that were planned again before they are given.
 The launcher builds from a `BootPlan` and computes no bytes of its own.
-Read next: `boot_choices` (what is left to decide), `kv_plan` (the pool), `boot_advice`.
+Read next: `boot_choices` (what is left open), `boot_sizing` (bytes), `boot_advice` (refusals).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from nanoserve.errors import CaptureTooSmall, DoesNotFitError, OptionError, PlanError
 from nanoserve.options import EngineOptions
-from nanoserve.plan.activation_plan import (
-    DRAWN_LOGIT_BYTES,
-    estimate_activation_bytes,
-    largest_step,
-)
 from nanoserve.plan.boot_advice import capture_advice, memory_advice
-from nanoserve.plan.boot_choices import BootChoices, ResolvedDecodeMode, choose
-from nanoserve.plan.capture_plan import BackendFacts, CapturePlan, CaptureRequest, plan_capture
-from nanoserve.plan.device_facts import DeviceFacts
-from nanoserve.plan.kv_plan import (
-    KVPoolPlan,
-    PoolDemand,
-    kv_budget_bytes,
-    kv_bytes_per_block,
-    plan_kv_pool,
+from nanoserve.plan.boot_choices import ResolvedDecodeMode, choose
+from nanoserve.plan.boot_sizing import (
+    activation_bytes_for,
+    capture_bytes_for,
+    capture_for,
+    kept_back_bytes,
+    num_blocks_for,
+    plan_room,
+    pool_demand,
+    torch_backend_facts,
 )
+from nanoserve.plan.capture_plan import BackendFacts, CapturePlan
+from nanoserve.plan.device_facts import DeviceFacts
+from nanoserve.plan.kv_plan import KVPoolPlan, PoolDemand, plan_kv_pool
 from nanoserve.plan.memory_budget import REMAINDER, MemoryBudget, MemoryReading
-from nanoserve.plan.pool_room import PoolRoom, reserve_bytes
-from nanoserve.plan.weight_plan import plan_weight_bytes
+from nanoserve.plan.pool_room import PoolRoom
 from nanoserve.spec.model_spec import ModelSpec
-from nanoserve.units import format_bytes, round_up
+from nanoserve.units import format_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +105,9 @@ def plan_boot(
     try:
         return _plan(spec, options, device, facts)
     except DoesNotFitError as error:
-        demand = _pool_demand(spec, options, choose(spec, options, device))
-        advice = memory_advice(error, options, demand, attempt)
+        choices = choose(spec, options, device)
+        demand = pool_demand(spec, options, choices)
+        advice = memory_advice(error, options, choices, demand, attempt)
         raise DoesNotFitError(
             error.what, error.need_bytes, error.have_bytes, advice, error.budget
         ) from None
@@ -142,7 +141,7 @@ def replan_kv_pool(
     if activation_bytes is None:
         activation_bytes = plan.activation_bytes
     is_filling = pool.sized_by == "fill"
-    kept_back = _reserve_bytes(reading, options) if is_filling else 0
+    kept_back = kept_back_bytes(reading, options) if is_filling else 0
     room = PoolRoom(reading, plan.weight_bytes, kept_back, activation_bytes, pool.capture_bytes)
     demand = PoolDemand(
         plan.max_num_seqs,
@@ -162,24 +161,17 @@ def replan_kv_pool(
     return plan_kv_pool(demand, num_blocks, pool.sized_by, room)
 
 
-def torch_backend_facts(spec: ModelSpec) -> BackendFacts:
-    """Return what plain torch attention says of its recorded steps."""
-
-    def arena_bytes(rows: int, width: int) -> int:
-        return rows * spec.num_heads * width * 4
-
-    return BackendFacts(depends_on_width=True, arena_bytes=arena_bytes)
-
-
 def _plan(
     spec: ModelSpec, options: EngineOptions, device: DeviceFacts, backend: BackendFacts
 ) -> BootPlan:
     choices = choose(spec, options, device)
-    demand = _pool_demand(spec, options, choices)
-    capture = _plan_capture(options, choices, backend)
-    room = _plan_room(spec, options, device, choices, capture)
+    demand = pool_demand(spec, options, choices)
+    capture = capture_for(options, choices, backend)
+    activation_bytes = activation_bytes_for(spec, options, device, choices, backend)
+    capture_bytes = capture_bytes_for(options, capture)
+    room = plan_room(spec, options, device, choices, activation_bytes, capture_bytes)
     _check_weights(room, device)
-    num_blocks = _num_blocks(options, device, choices, demand, room)
+    num_blocks = num_blocks_for(options, device, choices, demand, room)
     pool = plan_kv_pool(demand, num_blocks, choices.sized_by, room)
     budget = room.divide(pool.pool_bytes)
     _check_fits(pool, budget, device)
@@ -198,91 +190,6 @@ def _plan(
         budget=budget,
         notes=choices.notes,
     )
-
-
-def _pool_demand(spec: ModelSpec, options: EngineOptions, choices: BootChoices) -> PoolDemand:
-    return PoolDemand(
-        options.max_num_seqs,
-        choices.max_model_len,
-        options.block_size,
-        kv_bytes_per_block(spec, options.block_size, choices.itemsize),
-        num_sink_blocks=0 if choices.decode_mode == "eager" else 1,
-    )
-
-
-def _plan_capture(
-    options: EngineOptions, choices: BootChoices, backend: BackendFacts
-) -> CapturePlan | None:
-    if choices.decode_mode == "eager":
-        return None
-    request = CaptureRequest(
-        options.warm_rows, options.warm_width, options.capture_bytes, options.capture_limit
-    )
-    return plan_capture(
-        options.max_num_seqs,
-        choices.max_model_len,
-        request=request,
-        arena_bytes=backend.arena_bytes,
-        depends_on_width=backend.depends_on_width,
-    )
-
-
-def _plan_room(
-    spec: ModelSpec,
-    options: EngineOptions,
-    device: DeviceFacts,
-    choices: BootChoices,
-    capture: CapturePlan | None,
-) -> PoolRoom:
-    """Return the device as it will be with the weights on it, and what is set aside."""
-    weight_bytes = plan_weight_bytes(spec, choices.itemsize)
-    reading = replace(
-        device.reading,
-        free_bytes=device.free_bytes - weight_bytes,
-        own_bytes=device.reading.own_bytes + weight_bytes,
-    )
-    step = largest_step(
-        options.max_num_seqs,
-        round_up(choices.max_model_len, options.block_size),
-        choices.token_budget,
-        choices.itemsize,
-        is_fused=device.kind == "cpu",
-    )
-    activations = estimate_activation_bytes(spec, step, choices.itemsize, DRAWN_LOGIT_BYTES)
-    capture_bytes = 0
-    if capture is not None:
-        capture_bytes = (
-            capture.arena_bytes if options.capture_bytes is None else options.capture_bytes
-        )
-    kept_back = _reserve_bytes(reading, options) if choices.sized_by == "fill" else 0
-    return PoolRoom(reading, weight_bytes, kept_back, activations.peak_bytes, capture_bytes)
-
-
-def _num_blocks(
-    options: EngineOptions,
-    device: DeviceFacts,
-    choices: BootChoices,
-    demand: PoolDemand,
-    room: PoolRoom,
-) -> int:
-    if options.num_blocks is not None:
-        return options.num_blocks
-    if options.kv_cache_bytes is not None:
-        return demand.blocks_in(options.kv_cache_bytes)
-    if choices.sized_by == "demand":
-        return demand.num_blocks
-    budget_bytes = kv_budget_bytes(
-        room.reading if device.kind == "cuda" else None,
-        options.gpu_memory_utilization,
-        room.activation_bytes,
-        room.capture_bytes,
-        options.memory_policy,
-    )
-    return demand.blocks_in(budget_bytes)
-
-
-def _reserve_bytes(reading: MemoryReading, options: EngineOptions) -> int:
-    return reserve_bytes(reading, options.gpu_memory_utilization, options.memory_policy)
 
 
 def _check_weights(room: PoolRoom, device: DeviceFacts) -> None:
