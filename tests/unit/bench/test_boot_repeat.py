@@ -1,6 +1,9 @@
 """Repeated boots: what the stages took, and boots that fail."""
 
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Self
 
 import pytest
 from typer.testing import CliRunner
@@ -59,6 +62,27 @@ def test_a_refused_boot_is_its_message(tmp_path: Path) -> None:
     assert "There is no file or folder" in refusal
     with pytest.raises(BootFailedError, match="There is no file or folder"):
         measure_boots(model, BootBenchOptions(repeat=1))
+
+
+class DyingPool(nullcontext[None]):
+    """A pool whose process is killed at its first task."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        super().__init__()
+
+    def __enter__(self) -> Self:  # type: ignore[override]
+        return self
+
+    def map(self, *_: object) -> None:
+        raise BrokenProcessPool
+
+
+def test_a_killed_boot_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system kills without an error to pass on: the message says when it does that."""
+    monkeypatch.setattr("nanoserve.bench.boot_repeat.ProcessPoolExecutor", DyingPool)
+
+    with pytest.raises(BootFailedError, match="memory runs out"):
+        measure_boots("unread", BootBenchOptions(repeat=1))
 
 
 def test_repeat_boots_the_model_and_prints_its_stages() -> None:
