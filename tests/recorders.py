@@ -33,9 +33,9 @@ class TapeRecorder:
         return tape.replay
 
 
-class _Tape(TorchDispatchMode):
+class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[tuple[Any, Sequence[Any], Mapping[str, Any], Any]] = []
 
     def __torch_dispatch__(

@@ -129,7 +129,8 @@ def test_a_long_context_widens_no_short_one() -> None:
     prepared = backend.prepare(build_step_inputs(layout, CPU).attention, torch.float32)
     out = backend.attend(qkv[0], qkv[1], qkv[2], pool, prepared)
 
-    assert [gather.rows.tolist() for gather in prepared.decodes] == [[0, 3, 2], [1]]
+    rows = [torch.arange(4)[gather.rows].tolist() for gather in prepared.decodes]
+    assert rows == [[0, 3, 2], [1]]
     torch.testing.assert_close(
         out, naive_attention(requests, qkv, past, None), atol=1e-5, rtol=1e-4
     )
@@ -161,7 +162,7 @@ def test_a_padded_step_equals_attention_token_by_token(
     backend = TorchAttention(4, 2, 8, sliding_window=window)
 
     prepared = backend.prepare_decode(buffers.step(shape).attention, torch.float32)
-    out = backend.attend(*qkv, pool, prepared)[:num_rows]
+    out = backend.attend(qkv[0], qkv[1], qkv[2], pool, prepared)[:num_rows]
 
     expected = naive_attention(requests, tuple(part[:num_rows] for part in qkv), past, window)
     torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-4)

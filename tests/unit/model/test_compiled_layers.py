@@ -16,6 +16,7 @@ needs_compiler = pytest.mark.skipif(
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own
 @needs_compiler
 def test_compiled_layers_give_the_eager_tokens() -> None:
     """Prefills of several lengths, decodes alone and in a crowd give the same tokens."""
