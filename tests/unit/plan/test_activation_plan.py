@@ -21,7 +21,7 @@ def test_peak_is_the_largest_phase() -> None:
 
 def test_what_lives_throughout_comes_on_top() -> None:
     """The residual stream and the masks are under every phase."""
-    step = largest_step(8, 2048, 512, 4, is_fused=True)
+    step = largest_step(16, 2048, 512, 4, is_fused=True)
     plan = estimate_activation_bytes(SMOLLM2, step, 4, DRAWN_LOGIT_BYTES)
 
     assert plan.resident_bytes == 512 * (4 * 576 + 2 * 64) * 4 + 512 * 2048 * 4
