@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from nanoserve import __version__
+from nanoserve.bench.boot_bench_options import BootBenchOptions
 from nanoserve.cli.option_flags import accepts_options, pick_options
 from nanoserve.errors import NanoserveError
 from nanoserve.options import DEFAULT_MODEL, EngineOptions, ServerOptions
@@ -48,7 +49,9 @@ def chat(
     raise typer.Exit(run_chat(ChatSession(url, system, temperature, max_tokens)))
 
 
-bench = typer.Typer(help="Measure a running server.", no_args_is_help=True, rich_markup_mode=None)
+bench = typer.Typer(
+    help="Measure a running server, or a boot.", no_args_is_help=True, rich_markup_mode=None
+)
 app.add_typer(bench, name="bench")
 
 
@@ -65,6 +68,30 @@ def bench_serve(
 
     workload = Workload(concurrency, num_requests, prompt_tokens, output_tokens)
     print(run_workload(url, workload).describe())
+
+
+@bench.command("boot")
+@accepts_options(BootBenchOptions)
+def bench_boot(
+    model: Annotated[
+        str, typer.Argument(help="Preset name, local folder, .gguf file, or Hugging Face hub id.")
+    ] = DEFAULT_MODEL,
+    **values: object,
+) -> None:
+    """Print which decode shapes are captured and what that costs; --repeat boots MODEL too."""
+    from nanoserve.bench.bootbench import plan_cases, price_lines, wanted_lines, write_csv
+
+    options = pick_options(BootBenchOptions, values)
+    cases = plan_cases(model, options)
+    print("Shapes wanted and kept", *wanted_lines(cases), "", sep="\n")
+    print("Their price", *price_lines(cases), sep="\n")
+    if options.csv is not None:
+        write_csv(options.csv, cases)
+    if options.repeat:
+        from nanoserve.bench.boot_repeat import measure_boots, stage_lines
+
+        reports = measure_boots(model, options)
+        print(f"\nBoots of {model}: {options.repeat}", *stage_lines(reports), sep="\n")
 
 
 def _print_version(is_asked: bool) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from nanoserve.plan.boot_plan import BootPlan
 from nanoserve.plan.boot_report import BootReport, BudgetLine, StageReport, format_residual
 from nanoserve.plan.kv_plan import KVPoolPlan
+from nanoserve.plan.text_table import table_lines
 from nanoserve.units import format_bytes
 
 _UNKNOWN = "-"  # nobody could measure it
@@ -106,11 +107,7 @@ def boot_lines(info: dict[str, Any]) -> tuple[str, ...]:
     ]
     planned_bytes = sum(line["planned_bytes"] for line in lines)
     rows.append(("total", format_bytes(planned_bytes), "", ""))
-    width = max(len(row[0]) for row in rows)
-    return tuple(
-        f"{name:<{width}}  {planned:>12}  {measured:>12}  {residual:>12}".rstrip()
-        for name, planned, measured, residual in rows
-    )
+    return table_lines(rows)
 
 
 def _pool_info(pool: KVPoolPlan) -> dict[str, Any]:

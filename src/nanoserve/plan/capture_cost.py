@@ -1,6 +1,6 @@
-"""What recording a capture plan costs before serving, and what its trimming costs later.
+"""What a capture plan costs: seconds before serving and after, bytes of its arena.
 
-Prices are seconds of one graph. Pure; what a boot really took is in `boot_report`.
+Prices are on paper; what a boot really took is in `boot_report`.
 """
 
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from nanoserve.plan.capture_plan import CapturePlan
 
 SECONDS_PER_GRAPH = 0.05  # one warm-up and one recording of a 1B model's decode step
+SCORE_BYTES = 4  # a score is float32 whatever the model's dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +43,14 @@ def price_capture(plan: CapturePlan, seconds_per_graph: float = SECONDS_PER_GRAP
         lazy_latency_s=lazy_captures * seconds_per_graph,
         startup_saved_s=plan.trimmed * seconds_per_graph,
     )
+
+
+def score_rectangle_bytes(num_heads: int, rows: int, width: int) -> int:
+    """Return what the scores of one layer take where they are materialised.
+
+    Every query head of every row scores every token of the padded context:
+    `rows * num_heads * width * SCORE_BYTES`.
+
+    Example: 32 heads, 8 rows and 2,048 tokens take 2 MiB.
+    """
+    return rows * num_heads * width * SCORE_BYTES

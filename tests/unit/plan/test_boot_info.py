@@ -139,9 +139,9 @@ def test_the_payload_of_a_sound_boot_is_sound() -> None:
 def test_the_table_is_aligned() -> None:
     """Planned, measured and residual in columns; what nobody measured is a dash."""
     assert boot_lines(info()) == (
-        "memory           planned      measured      residual",
-        "weights         2.00 GiB      2.00 GiB       0.0 MiB",
-        "kv pool         1.00 GiB      1.00 GiB      +1.0 MiB",
-        "unassigned      5.00 GiB             -             -",
-        "total           8.00 GiB",
+        "memory       planned  measured  residual",
+        "weights     2.00 GiB  2.00 GiB   0.0 MiB",
+        "kv pool     1.00 GiB  1.00 GiB  +1.0 MiB",
+        "unassigned  5.00 GiB         -         -",
+        "total       8.00 GiB",
     )

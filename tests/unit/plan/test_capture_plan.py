@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from nanoserve.errors import CaptureTooSmall
-from nanoserve.plan.capture_cost import SECONDS_PER_GRAPH, price_capture
+from nanoserve.plan.capture_cost import (
+    SECONDS_PER_GRAPH,
+    price_capture,
+    score_rectangle_bytes,
+)
 from nanoserve.plan.capture_plan import (
     WIDTH_BUCKET,
     ArenaBytes,
@@ -26,12 +31,11 @@ from nanoserve.units import MIB
 GOLDEN: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "golden" / "capture_plan_llama32_1b.json").read_text()
 )
-FLOAT32 = 4  # bytes of a score
 
 
 def scores_bytes(num_heads: int) -> ArenaBytes:
     """Return the arena of a backend that materialises its scores."""
-    return lambda rows, width: rows * num_heads * width * FLOAT32
+    return partial(score_rectangle_bytes, num_heads)
 
 
 def plan(
