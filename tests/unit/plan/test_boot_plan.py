@@ -50,7 +50,7 @@ def test_captured_steps_are_taken_off_before_the_pool() -> None:
     assert captured.kv_pool.capture_bytes == captured.capture.arena_bytes == 8 * 9 * 2048 * 4
     assert by_hand.kv_pool.capture_bytes == by_hand.budget.part_bytes("capture") == GIB
     lost_bytes = eager.kv_pool.pool_bytes - by_hand.kv_pool.pool_bytes
-    assert abs(lost_bytes - GIB) < eager.kv_pool.block_bytes  # whole blocks
+    assert abs(lost_bytes - GIB) < eager.kv_pool.block_bytes
 
 
 def test_backend_says_what_a_shape_takes() -> None:
