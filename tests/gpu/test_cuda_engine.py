@@ -3,8 +3,11 @@
 import pytest
 import torch
 
+from nanoserve.launch.boot import boot
 from nanoserve.launch.llm import LLM
+from nanoserve.options import EngineOptions
 from nanoserve.sched.sampling_params import SamplingParams
+from nanoserve.units import MIB
 from tests.reference.prompts import PROMPTS
 
 pytestmark = [
@@ -25,8 +28,12 @@ def test_cuda_gives_the_cpus_tokens() -> None:
     assert answers("cuda") == answers("cpu")
 
 
-def test_pool_fills_the_device_as_planned() -> None:
-    """The pool allocated from measured free bytes is within 5 % of the planned one."""
-    llm = LLM("smollm2", device="cuda", gpu_memory_utilization=0.5)
+def test_boot_takes_what_was_planned() -> None:
+    """Weights and pool of a filling boot are within 3 % and 16 MiB of their plan."""
+    booted = boot(EngineOptions(model="smollm2", device="cuda", gpu_memory_utilization=0.5))
 
-    assert llm.num_blocks == pytest.approx(llm.plan.kv_pool.num_blocks, rel=0.05)
+    lines = {line.name: line for line in booted.report.budget}
+    for name in ("weights", "kv pool"):
+        planned, residual = lines[name].planned_bytes, lines[name].residual_bytes
+        assert residual is not None
+        assert abs(residual) <= 0.03 * planned + 16 * MIB, lines[name]

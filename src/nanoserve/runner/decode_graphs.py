@@ -42,6 +42,7 @@ class DecodeGraphs:
     Attributes:
         plan: The shapes to record before serving, and the most graphs held at once.
         pool: What the steps read and write.
+        has_served: Whether a step has run that was not a warm one.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class DecodeGraphs:
         """
         self.plan = plan
         self.pool = pool
+        self.has_served = False
         self._model = model
         self._recorder = recorder
         max_width = max(plan.max_width, round_up(max_model_len, WIDTH_BUCKET))
@@ -89,6 +91,7 @@ class DecodeGraphs:
             the next step; and how the step ran. None if it has to run eagerly, which is
             right even where it was tried here: a step that is run again writes the same.
         """
+        self.has_served = True
         shape = self._shape_for(layout)
         if shape is None:
             return None

@@ -6,6 +6,7 @@ boot warms first and builds the loop afterwards.
 
 from collections.abc import Callable
 
+from nanoserve.plan.boot_checks import check_warm_before_serving
 from nanoserve.plan.boot_info import CaptureOutcome
 from nanoserve.runner.decode_buffers import Shape
 from nanoserve.runner.decode_graphs import DecodeGraphs
@@ -25,7 +26,11 @@ def warm_engine(
         graphs: Has served no step.
         progress: Told after each shape how many are done, and of how many.
         allocated_bytes: Reads what the device holds; None measures nothing.
+
+    Raises:
+        BootUnsound: Steps are served already.
     """
+    check_warm_before_serving(is_loop_running=graphs.has_served)
     before_bytes = None if allocated_bytes is None else allocated_bytes()
     shapes = graphs.plan.shapes
     recorded: list[Shape] = []

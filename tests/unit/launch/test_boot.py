@@ -42,7 +42,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 def options_for(folder: Path, **changes: Any) -> EngineOptions:
-    fields = {"model": str(folder), "device": "cpu", "dtype": "float32", "num_blocks": 64}
+    fields: dict[str, Any] = {
+        "model": str(folder),
+        "device": "cpu",
+        "dtype": "float32",
+        "num_blocks": 64,
+    }
     return EngineOptions(**(fields | changes))
 
 

@@ -1,7 +1,5 @@
 """The capture stage: what was recorded, what had to be dropped, and who is told."""
 
-from collections.abc import Callable
-
 import torch
 
 from nanoserve.launch.capture_stage import prepare_graphs, recorder_for
@@ -12,29 +10,15 @@ from nanoserve.plan.boot_plan import BootPlan, plan_boot
 from nanoserve.plan.device_facts import DeviceFacts
 from nanoserve.plan.memory_budget import MemoryReading
 from nanoserve.runner.decode_graphs import DecodeGraphs
-from nanoserve.runner.graph_recorder import GraphRecorder, Replay, ReplayRecorder
+from nanoserve.runner.graph_recorder import GraphRecorder, ReplayRecorder
 from nanoserve.runner.kv_pool import KVPool
 from nanoserve.units import GIB
 from tests.boot_fakes import FakeProbe, RecordingListener
+from tests.recorders import FullDeviceRecorder
 from tests.tiny_models import CPU, random_decoder, tiny_spec
 
 SPEC = tiny_spec()
 FACTS = DeviceFacts("cpu", "a CPU", MemoryReading(GIB, GIB), 1, has_native_bf16=False)
-
-
-class FullDevice:
-    """Has no memory for the first `num_refused` records."""
-
-    def __init__(self, num_refused: int) -> None:
-        self.num_refused = num_refused
-
-    def record(self, run: Callable[[], None]) -> Replay:
-        if self.num_refused:
-            self.num_refused -= 1
-            message = "no memory"
-            raise torch.OutOfMemoryError(message)
-        run()
-        return run
 
 
 def prepare(
@@ -72,7 +56,7 @@ def test_failed_records_drop_the_largest_shapes_and_say_so() -> None:
     """The boot goes on with the smaller ones, and the note names what runs eager."""
     listener = RecordingListener()
 
-    _, outcome = prepare(listener, FullDevice(2), plan_for())
+    _, outcome = prepare(listener, FullDeviceRecorder(num_failures=2), plan_for())
 
     assert outcome is not None
     assert outcome.dropped == ((8, 128), (4, 128))

@@ -1,10 +1,22 @@
 """`warm_engine` runs every planned shape once, and says what it could not."""
 
+import pytest
+
+from nanoserve.errors import BootUnsound
 from nanoserve.plan.boot_info import CaptureOutcome
 from nanoserve.runner.graph_recorder import ReplayRecorder
 from nanoserve.runner.warm import warm_engine
+from nanoserve.sched.batch_layout import BatchLayout
+from nanoserve.sched.step import StepPlan
 from tests.recorders import FullDeviceRecorder
-from tests.tiny_models import capture_plan, graphs_for, random_decoder, tiny_spec
+from tests.tiny_models import (
+    BLOCK_SIZE,
+    capture_plan,
+    graphs_for,
+    random_decoder,
+    scheduled,
+    tiny_spec,
+)
 
 DECODER = random_decoder(tiny_spec(max_position_embeddings=256))
 PLAN = capture_plan((1, 2), (128, 256))
@@ -24,6 +36,16 @@ def test_every_shape_is_recorded_largest_first() -> None:
     assert outcome == CaptureOutcome(PLAN.shapes, (), is_warm=True, measured_bytes=None)
     assert graphs.recorded == PLAN.shapes == ((2, 256), (2, 128), (1, 256), (1, 128))
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_graphs_that_serve_already_are_not_warmed() -> None:
+    """A warm step would write the buffers that a real one reads."""
+    graphs = graphs_for(DECODER, PLAN, ReplayRecorder())
+    layout = BatchLayout.from_step(StepPlan(0, (scheduled([1], [0]),)), BLOCK_SIZE)
+    graphs.run(layout)
+
+    with pytest.raises(BootUnsound, match="already runs"):
+        warm_engine(graphs, silent)
 
 
 def test_without_a_recorder_shapes_are_run() -> None:
