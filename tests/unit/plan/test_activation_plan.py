@@ -24,7 +24,7 @@ def test_what_lives_throughout_comes_on_top() -> None:
     step = largest_step(16, 2048, 512, 4, is_fused=True)
     plan = estimate_activation_bytes(SMOLLM2, step, 4, DRAWN_LOGIT_BYTES)
 
-    assert plan.resident_bytes == 512 * (4 * 576 + 2 * 64) * 4 + 512 * 2048 * 4
+    assert plan.resident_bytes == 512 * (4 * 576 + 576 + 2 * 64) * 4 + 512 * 2048 * 4
     assert plan.peak_bytes == plan.resident_bytes + plan.projection_bytes
     assert plan.projection_bytes > plan.mlp_bytes
 
