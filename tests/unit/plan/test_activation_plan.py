@@ -30,7 +30,7 @@ def test_what_lives_throughout_comes_on_top() -> None:
 
 
 def test_unfused_attention_holds_float32_scores() -> None:
-    """Where scores are materialised they are float32 whatever the dtype, three times over."""
+    """Where scores are materialised they take 12 bytes whatever the dtype."""
     fused = largest_step(8, 2048, 512, 2, is_fused=True)
     unfused = largest_step(8, 2048, 512, 2, is_fused=False)
     plan = estimate_activation_bytes(SMOLLM2, unfused, 2, DRAWN_LOGIT_BYTES)
