@@ -36,8 +36,9 @@ class DecoderLayer(nn.Module):
         self, x: Tensor, rotation: Rotation, kv: tuple[Tensor, Tensor], prepared: Any
     ) -> Tensor:
         """[T, hidden_size] to the same; writes this step's K and V into `kv`."""
-        q, k, v = self.before_attention(x, rotation)
-        return self.after_attention(x, self._backend.attend(q, k, v, kv, prepared))
+        # Named, q, k and v would live through the MLP: `plan.activation_plan` counts on it.
+        attended = self._backend.attend(*self.before_attention(x, rotation), kv, prepared)
+        return self.after_attention(x, attended)
 
     def before_attention(self, x: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor, Tensor]:
         """[T, hidden_size] to q, k and v, as the backend takes them."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from nanoserve.errors import CaptureTooSmall, DoesNotFitError, OptionError, PlanError
+from nanoserve.errors import Budget, CaptureTooSmall, DoesNotFitError, OptionError, PlanError
 from nanoserve.options import EngineOptions, flag_name
 from nanoserve.plan.boot_choices import BootChoices
 from nanoserve.plan.kv_plan import PoolDemand
@@ -36,7 +36,9 @@ def memory_advice(
         demand: What the pool was to hold.
         attempt: Plans again.
     """
+    assert error.budget is not None, "a refused boot carries its budget"  # noqa: S101
     of_process: Changes = {"memory_policy": "process"}
+    others_matter = options.memory_policy == "device" and error.budget.part_bytes("other processes")
     sizes = {
         "max_model_len": choices.max_model_len,
         "max_num_seqs": options.max_num_seqs,
@@ -44,15 +46,15 @@ def memory_advice(
     }
     smaller = [_largest(options, {}, size, attempt) for size in sizes.items()]
     candidates = [
-        of_process if options.memory_policy == "device" else None,
+        of_process if others_matter else None,
         *smaller[:2],
-        _pool_size(error, options, demand),
+        _pool_size(error.budget, options, demand),
         smaller[2],
         {"dtype": "bfloat16"} if choices.dtype == "float32" else None,
         _eager(options),
     ]
     advice = _that_work(candidates, options, attempt)
-    if advice or options.memory_policy == "process":
+    if advice or not others_matter:
         return advice
     both = [_largest(options, of_process, size, attempt) for size in sizes.items()]
     return _that_work(both, options, attempt)
@@ -124,13 +126,10 @@ def _largest(
     return {**base, name: low} if low else None
 
 
-def _pool_size(
-    error: DoesNotFitError, options: EngineOptions, demand: PoolDemand
-) -> Changes | None:
+def _pool_size(budget: Budget, options: EngineOptions, demand: PoolDemand) -> Changes:
     """Return a pool of all that is wanted, or of nearly all there is room for."""
-    assert error.budget is not None, "a refused boot carries its budget"  # noqa: S101
     parts = ("kv pool", "reserve", REMAINDER)
-    room_bytes = sum(error.budget.part_bytes(name) for name in parts)
+    room_bytes = sum(budget.part_bytes(name) for name in parts)
     wanted_bytes = demand.bytes_of(demand.num_blocks)
     num_bytes = min(wanted_bytes, int(PROCESS_POLICY_FREE_SHARE * room_bytes))
     if options.num_blocks is not None:
@@ -139,14 +138,11 @@ def _pool_size(
 
 
 def _raised(error: CaptureTooSmall, options: EngineOptions, attempt: Attempt) -> Changes:
-    """Return every limit that is under one bucket, raised to one."""
+    """Return every limit that is under one bucket, raised to one: so none binds twice."""
     changes: Changes = {}
     refusal: Exception | None = error
     while isinstance(refusal, CaptureTooSmall):
-        field = _RAISED_FIELDS[refusal.bound_by]
-        if field in changes:
-            break
-        changes[field] = refusal.need
+        changes[_RAISED_FIELDS[refusal.bound_by]] = refusal.need
         refusal = attempt(replace(options, **changes))
     return changes
 

@@ -5,6 +5,7 @@ and refuses what does not fit.
 """
 
 from dataclasses import replace
+from functools import partial
 
 from nanoserve.options import EngineOptions
 from nanoserve.plan.activation_plan import (
@@ -13,6 +14,7 @@ from nanoserve.plan.activation_plan import (
     largest_step,
 )
 from nanoserve.plan.boot_choices import BootChoices
+from nanoserve.plan.capture_cost import score_rectangle_bytes
 from nanoserve.plan.capture_plan import BackendFacts, CapturePlan, CaptureRequest, plan_capture
 from nanoserve.plan.device_facts import DeviceFacts
 from nanoserve.plan.kv_plan import PoolDemand, kv_budget_bytes, kv_bytes_per_block
@@ -25,10 +27,7 @@ from nanoserve.units import round_up
 
 def torch_backend_facts(spec: ModelSpec) -> BackendFacts:
     """Return what plain torch attention says of its recorded steps."""
-
-    def arena_bytes(rows: int, width: int) -> int:
-        return rows * spec.num_heads * width * 4
-
+    arena_bytes = partial(score_rectangle_bytes, spec.num_heads)
     return BackendFacts(depends_on_width=True, arena_bytes=arena_bytes)
 
 
