@@ -11,7 +11,7 @@ from nanoserve.spec.model_spec import ModelSpec
 
 SCORED_ROWS_AT_ONCE = 64  # rows whose log-probabilities are computed together
 DRAWN_LOGIT_BYTES = 58  # of one logit at the worst of the draw
-_SCORED_LOGIT_BYTES = 12  # of one logit that is scored: itself, its logprob, the last rows' one
+_SCORED_LOGIT_BYTES = 8  # of one logit that is scored: itself and its log-probability
 _UNFUSED_SCORE_BYTES = 12  # of one attention score, with its softmax and the K and V repeated
 _RESIDUAL_COPIES = 4  # layer input, with attention added, its norm, and what the MLP adds
 

@@ -54,7 +54,7 @@ def test_scored_prompts_count_at_few_slots() -> None:
     def logits_bytes(step: StepShape) -> int:
         return estimate_activation_bytes(SMOLLM2, step, 4, DRAWN_LOGIT_BYTES).logits_bytes
 
-    assert logits_bytes(few) == SMOLLM2.vocab_size * 64 * 12
+    assert logits_bytes(few) == SMOLLM2.vocab_size * 64 * 8
     assert logits_bytes(many) == SMOLLM2.vocab_size * 64 * DRAWN_LOGIT_BYTES
 
 
