@@ -4,9 +4,9 @@ The only module that knows the concrete classes. It computes no bytes: what is a
 was decided by `plan`, and what was measured stands beside it in the report.
 
 ```
-read -> plan -> weights -> profile -> pool -> capture -> engine
-          ^                             ^        ^
-          the device as it is           the device asked again
+read -> plan -> weights -> warm -> profile -> pool -> capture -> engine
+        ^                          ^                  ^
+        the device as it is        asked again        and again
 ```
 """
 
@@ -21,7 +21,12 @@ from nanoserve.launch.boot_model import BootModel, read_model
 from nanoserve.launch.boot_summary import check_writable, report_boot, write_report
 from nanoserve.launch.capture_stage import prepare_graphs, recorder_for
 from nanoserve.launch.find_device import device_facts, find_device
-from nanoserve.launch.memory_stages import allocate_pool, load_decoder, profile_step
+from nanoserve.launch.memory_stages import (
+    allocate_pool,
+    load_decoder,
+    profile_step,
+    warm_step,
+)
 from nanoserve.launch.stages import BootListener, SilentListener, Stages
 from nanoserve.model.decoder import Decoder
 from nanoserve.options import EngineOptions
@@ -34,7 +39,6 @@ from nanoserve.plan.capture_plan import BackendFacts
 from nanoserve.runner.device_memory import MemoryProbe, probe_of
 from nanoserve.runner.kv_pool import KVPool
 from nanoserve.runner.model_runner import ModelRunner
-from nanoserve.runner.profile_run import warm_libraries
 from nanoserve.sched.admission import EngineLimits
 from nanoserve.sched.scheduler import Scheduler
 from nanoserve.text.chat_template import ChatTemplate
@@ -156,12 +160,13 @@ def _settle_pool(
     """Ask the device once the weights are in, and profile the largest step.
 
     A CPU's pool follows demand, whatever the peak: there the step, which takes seconds, is
-    run only for a report.
+    run only for a report, and to have what is compiled compiled.
     """
     is_cuda = plan.device.kind == "cuda"
+    if is_cuda or options.compile:
+        warm_step(decoder, plan, stages)
     if not is_cuda and options.boot_report is None:
         return plan
-    warm_libraries(torch.device(plan.device.kind), getattr(torch, plan.dtype))
     stages.probe.settle()
     reading = stages.probe.read()
     peak_bytes = profile_step(decoder, plan, stages)

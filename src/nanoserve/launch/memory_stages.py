@@ -14,7 +14,7 @@ from nanoserve.model.decoder import Decoder
 from nanoserve.model.layers import can_prepack, prepack_linears
 from nanoserve.plan.boot_plan import BootPlan
 from nanoserve.runner.kv_pool import KVPool
-from nanoserve.runner.profile_run import StepLimits, measure_peak
+from nanoserve.runner.profile_run import StepLimits, measure_peak, warm_libraries
 from nanoserve.weights.placement import place_weights
 
 
@@ -31,11 +31,13 @@ def load_decoder(
         OptionError: It is to be compiled, and this machine cannot; nothing was loaded.
     """
     device, dtype = torch.device(plan.device.kind), getattr(torch, plan.dtype)
-    with stages.run_measured("weights", plan.weight_bytes) as stage:
-        with torch.device("meta"):
-            decoder = Decoder(model.spec, backend)
-        if is_compiled:
+    with torch.device("meta"):
+        decoder = Decoder(model.spec, backend)
+    if is_compiled:
+        with stages.run("compile") as stage:
             compile_layers(decoder)
+            stage.detail = "torch.compile around the layers; they are compiled at their first step"
+    with stages.run_measured("weights", plan.weight_bytes) as stage:
         place_weights(decoder, device, dtype)
         stage.detail = model.fill(decoder, stages.listener.progress)
         decoder.build_rope(device, dtype, plan.max_model_len)
@@ -44,18 +46,18 @@ def load_decoder(
     return decoder
 
 
+def warm_step(decoder: Decoder, plan: BootPlan, stages: Stages) -> None:
+    """Run the largest step once, so that what it leaves behind is there when the device is asked."""
+    with stages.run("warm") as stage:
+        warm_libraries(decoder, _step_limits(decoder, plan))
+        stage.detail = "the largest step once: libraries and compiled code are in place"
+
+
 def profile_step(decoder: Decoder, plan: BootPlan, stages: Stages) -> int | None:
     """Run the largest step once; returns its peak in bytes, None where nobody can say."""
-    limits = StepLimits(
-        plan.max_num_seqs,
-        plan.max_num_batched_tokens,
-        plan.max_model_len,
-        plan.kv_pool.block_size,
-        decoder.spec.vocab_size,
-    )
     with stages.run("profile") as stage:
         stage.planned_bytes = plan.activation_bytes
-        stage.measured_bytes = measure_peak(decoder, limits, stages.probe)
+        stage.measured_bytes = measure_peak(decoder, _step_limits(decoder, plan), stages.probe)
         stage.detail = (
             f"a step of {plan.max_num_batched_tokens:,} tokens of {plan.max_num_seqs} requests"
         )
@@ -80,3 +82,13 @@ def allocate_pool(decoder: Decoder, plan: BootPlan, stages: Stages) -> KVPool:
             f"{pool_plan.concurrency_at_max_len:,} requests of {plan.max_model_len:,}"
         )
     return pool
+
+
+def _step_limits(decoder: Decoder, plan: BootPlan) -> StepLimits:
+    return StepLimits(
+        plan.max_num_seqs,
+        plan.max_num_batched_tokens,
+        plan.max_model_len,
+        plan.kv_pool.block_size,
+        decoder.spec.vocab_size,
+    )

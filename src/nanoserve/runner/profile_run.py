@@ -5,8 +5,6 @@ Owns what that step looks like. Who sizes the pool with its peak is `plan.boot_p
 
 from dataclasses import dataclass
 
-import torch
-
 from nanoserve.model.decoder import Decoder
 from nanoserve.runner.device_memory import MemoryProbe
 from nanoserve.runner.kv_pool import KVPool
@@ -54,7 +52,15 @@ def build_largest_step(limits: StepLimits) -> StepPlan:
     return StepPlan(0, tuple(_request(index, length, limits) for index, length in enumerate(lens)))
 
 
-@torch.inference_mode()
+def warm_libraries(model: Decoder, limits: StepLimits) -> None:
+    """Run the largest step once, unmeasured, on a scratch pool that is freed.
+
+    Libraries take their workspaces, which stay, and what compiles at its first step does.
+    A device that is asked afterwards counts them.
+    """
+    _scratch_runner(model, limits).execute(build_largest_step(limits))
+
+
 def measure_peak(model: Decoder, limits: StepLimits, probe: MemoryProbe) -> int | None:
     """Return the bytes the largest step takes for a moment; None where nobody can say.
 
@@ -66,19 +72,14 @@ def measure_peak(model: Decoder, limits: StepLimits, probe: MemoryProbe) -> int 
         limits: What bounds the step.
         probe: Of the model's device.
     """
-    weight = model.embed_tokens.weight
-    pool = KVPool(model.spec, limits.num_blocks, limits.block_size, weight.dtype, weight.device)
-    runner = ModelRunner(model, pool, weight.device)
-    step = build_largest_step(limits)
+    runner, step = _scratch_runner(model, limits), build_largest_step(limits)
     return probe.peak_delta(lambda: runner.execute(step))
 
 
-def warm_libraries(device: torch.device, dtype: torch.dtype) -> None:
-    """Let the libraries of a CUDA device take their workspaces, which stay, before it is asked."""
-    if device.type == "cuda":
-        square = torch.ones(64, 64, device=device, dtype=dtype)
-        torch.matmul(square, square)
-        torch.cuda.synchronize(device)
+def _scratch_runner(model: Decoder, limits: StepLimits) -> ModelRunner:
+    weight = model.embed_tokens.weight
+    pool = KVPool(model.spec, limits.num_blocks, limits.block_size, weight.dtype, weight.device)
+    return ModelRunner(model, pool, weight.device)
 
 
 def _request(index: int, num_tokens: int, limits: StepLimits) -> ScheduledRequest:

@@ -1,6 +1,7 @@
 """`boot`: a folder on disk to an engine, or one error that says why not."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,21 @@ def test_padded_modes_serve_eager_s_tokens(folder: Path, mode: str) -> None:
 
     assert answers[0] == answers[1]
     assert [len(token_ids) for token_ids in answers[0]] == [4, 13, 22, 31]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own
+@pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="no C++ compiler")
+def test_compiled_boot_serves_eager_s_tokens(folder: Path) -> None:
+    """The compiler runs before the pool is taken, not in front of the first client."""
+    listener, sampling = RecordingListener(), SamplingParams(temperature=0.0, max_tokens=8)
+    options: dict[str, Any] = {"device": "cpu", "dtype": "float32", "num_blocks": 64}
+
+    compiled = LLM(str(folder), listener, compile=True, decode_mode="captured", **options)
+
+    assert listener.started == ["read", "plan", "compile", "weights", "warm", "pool", "capture"]
+    answers = [llm.generate(PROMPTS, sampling) for llm in (compiled, LLM(str(folder), **options))]
+    assert answers[0] == answers[1]
 
 
 def test_no_warm_leaves_every_shape_cold_and_says_so(folder: Path) -> None:

@@ -3,7 +3,12 @@
 from collections.abc import Callable
 
 from nanoserve.plan.memory_budget import MemoryReading
-from nanoserve.runner.profile_run import StepLimits, build_largest_step, measure_peak
+from nanoserve.runner.profile_run import (
+    StepLimits,
+    build_largest_step,
+    measure_peak,
+    warm_libraries,
+)
 from nanoserve.sched.batch_layout import BatchLayout
 from tests.tiny_models import random_decoder, tiny_spec
 
@@ -70,3 +75,12 @@ def test_step_is_run_once_under_the_probe() -> None:
 def test_peak_that_nobody_can_measure_is_none() -> None:
     """It is not taken for zero."""
     assert measure_peak(random_decoder(tiny_spec()), LIMITS, RecordingProbe(None)) is None
+
+
+def test_warming_leaves_the_model_as_it_was() -> None:
+    """The step's scratch pool is gone, and the next one measures as before."""
+    decoder = random_decoder(tiny_spec())
+
+    warm_libraries(decoder, LIMITS)
+
+    assert measure_peak(decoder, LIMITS, RecordingProbe()) == 7
