@@ -4,9 +4,9 @@ The only module that knows the concrete classes. It computes no bytes: what is a
 was decided by `plan`, and what was measured stands beside it in the report.
 
 ```
-read -> plan -> weights -> warm -> profile -> pool -> capture -> engine
-        ^                          ^                  ^
-        the device as it is        asked again        and again
+read -> plan -> weights -> (compile) -> profile -> pool -> capture -> engine
+        ^                               ^                  ^
+        the device as it is             asked again        and again
 ```
 """
 
@@ -23,9 +23,9 @@ from nanoserve.launch.capture_stage import prepare_graphs, recorder_for
 from nanoserve.launch.find_device import device_facts, find_device
 from nanoserve.launch.memory_stages import (
     allocate_pool,
+    compile_decoder,
     load_decoder,
     profile_step,
-    warm_step,
 )
 from nanoserve.launch.stages import BootListener, SilentListener, Stages
 from nanoserve.model.decoder import Decoder
@@ -116,6 +116,8 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
     plan = _plan(model, options, facts, stages)
     torch.set_num_threads(plan.threads)
     decoder = load_decoder(model, backend, plan, options.compile, stages)
+    if options.compile:
+        compile_decoder(decoder, plan, stages)
     plan = _settle_pool(decoder, plan, options, stages)
     pool = allocate_pool(decoder, plan, stages)
     plan = _settle_capture(plan, options, facts, stages)
@@ -157,19 +159,15 @@ def _plan(
 def _settle_pool(
     decoder: Decoder, plan: BootPlan, options: EngineOptions, stages: Stages
 ) -> BootPlan:
-    """Ask the device once the weights are in, and profile the largest step.
+    """Profile the largest step, and plan the pool again from what the device says.
 
     A CPU's pool follows demand, whatever the peak: there the step, which takes seconds, is
-    run only for a report, and to have what is compiled compiled.
+    run only for a report.
     """
     is_cuda = plan.device.kind == "cuda"
-    if is_cuda or options.compile:
-        warm_step(decoder, plan, stages)
     if not is_cuda and options.boot_report is None:
         return plan
-    stages.probe.settle()
-    reading = stages.probe.read()
-    peak_bytes = profile_step(decoder, plan, stages)
+    reading, peak_bytes = profile_step(decoder, plan, stages)
     if not is_cuda:
         return plan
     settled = settle_pool(plan, reading, options, peak_bytes)

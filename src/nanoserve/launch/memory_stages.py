@@ -9,10 +9,11 @@ import torch
 from nanoserve.attention.backend import AttentionBackend
 from nanoserve.launch.boot_model import BootModel
 from nanoserve.launch.stages import Stages
-from nanoserve.model.compiled_layers import compile_layers
+from nanoserve.model.compiled_layers import check_compiler, compile_layers
 from nanoserve.model.decoder import Decoder
 from nanoserve.model.layers import can_prepack, prepack_linears
 from nanoserve.plan.boot_plan import BootPlan
+from nanoserve.plan.memory_budget import MemoryReading
 from nanoserve.runner.kv_pool import KVPool
 from nanoserve.runner.profile_run import StepLimits, measure_peak, warm_libraries
 from nanoserve.weights.placement import place_weights
@@ -31,13 +32,11 @@ def load_decoder(
         OptionError: It is to be compiled, and this machine cannot; nothing was loaded.
     """
     device, dtype = torch.device(plan.device.kind), getattr(torch, plan.dtype)
-    with torch.device("meta"):
-        decoder = Decoder(model.spec, backend)
     if is_compiled:
-        with stages.run("compile") as stage:
-            compile_layers(decoder)
-            stage.detail = "torch.compile around the layers; they are compiled at their first step"
+        check_compiler()
     with stages.run_measured("weights", plan.weight_bytes) as stage:
+        with torch.device("meta"):
+            decoder = Decoder(model.spec, backend)
         place_weights(decoder, device, dtype)
         stage.detail = model.fill(decoder, stages.listener.progress)
         decoder.build_rope(device, dtype, plan.max_model_len)
@@ -46,22 +45,34 @@ def load_decoder(
     return decoder
 
 
-def warm_step(decoder: Decoder, plan: BootPlan, stages: Stages) -> None:
-    """Run the largest step once, so that what it leaves behind is there when the device is asked."""
-    with stages.run("warm") as stage:
+def compile_decoder(decoder: Decoder, plan: BootPlan, stages: Stages) -> None:
+    """Compile the layers now, by a first step, rather than in front of the first client."""
+    with stages.run("compile") as stage:
+        compile_layers(decoder)
         warm_libraries(decoder, _step_limits(decoder, plan))
-        stage.detail = "the largest step once: libraries and compiled code are in place"
+        stage.detail = "torch.compile of what lies around attention"
 
 
-def profile_step(decoder: Decoder, plan: BootPlan, stages: Stages) -> int | None:
-    """Run the largest step once; returns its peak in bytes, None where nobody can say."""
+def profile_step(
+    decoder: Decoder, plan: BootPlan, stages: Stages
+) -> tuple[MemoryReading, int | None]:
+    """Ask the device for what the weights left, and run the largest step once.
+
+    Returns:
+        The reading, and the step's peak in bytes; None where nobody can say.
+    """
+    limits = _step_limits(decoder, plan)
     with stages.run("profile") as stage:
+        if plan.device.kind == "cuda":
+            warm_libraries(decoder, limits)
+        stages.probe.settle()
+        reading = stages.probe.read()
         stage.planned_bytes = plan.activation_bytes
-        stage.measured_bytes = measure_peak(decoder, _step_limits(decoder, plan), stages.probe)
+        stage.measured_bytes = measure_peak(decoder, limits, stages.probe)
         stage.detail = (
             f"a step of {plan.max_num_batched_tokens:,} tokens of {plan.max_num_seqs} requests"
         )
-    return stage.measured_bytes
+    return reading, stage.measured_bytes
 
 
 def allocate_pool(decoder: Decoder, plan: BootPlan, stages: Stages) -> KVPool:

@@ -128,8 +128,14 @@ class Stages:
     def _failure(self, name: str, stage: Stage, error: Exception) -> NanoserveError:
         if not _is_out_of_memory(error):
             return BootError(name, f"{type(error).__name__}: {error}")
+        planned_bytes, free_bytes = stage.planned_bytes or 0, self.probe.read().free_bytes
         what = f"The device ran out of memory in the stage '{name}'."
-        return DoesNotFitError(what, stage.planned_bytes or 0, self.probe.read().free_bytes)
+        if planned_bytes <= free_bytes:
+            what += (
+                " That much is free: a limit on this process (ulimit -v) is lower, or another "
+                "process held it for a moment."
+            )
+        return DoesNotFitError(what, planned_bytes, free_bytes)
 
 
 def _is_out_of_memory(error: Exception) -> bool:

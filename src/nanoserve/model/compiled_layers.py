@@ -16,14 +16,11 @@ from nanoserve.model.decoder import Decoder
 CPP_COMPILERS = ("g++", "clang++", "c++")
 
 
-def compile_layers(model: Decoder) -> None:
-    """Let torch compile the layers of `model` at their first step, which takes seconds.
-
-    Call after the weights are in, and on weights that are not packed: the compiler cannot
-    look into oneDNN's layout.
+def check_compiler() -> None:
+    """Refuse a machine that cannot compile.
 
     Raises:
-        OptionError: This machine has no C++ compiler.
+        OptionError: It has no C++ compiler, which torch.compile needs on every device.
     """
     if not any(map(shutil.which, (os.environ.get("CXX", ""), *CPP_COMPILERS))):
         message = (
@@ -31,6 +28,18 @@ def compile_layers(model: Decoder) -> None:
             f"{', '.join(CPP_COMPILERS)} is on the PATH. Install one, or leave --compile out."
         )
         raise OptionError(message)
+
+
+def compile_layers(model: Decoder) -> None:
+    """Let torch compile the layers of `model` at their first step, which takes seconds.
+
+    Call after the weights are in, and on weights that are not packed: the compiler cannot
+    look into oneDNN's layout.
+
+    Raises:
+        OptionError: This machine cannot compile; nothing was changed.
+    """
+    check_compiler()
     for layer in model.layers:
         for name in ("before_attention", "after_attention"):
             compiled = torch.compile(getattr(layer, name), dynamic=True, fullgraph=True)

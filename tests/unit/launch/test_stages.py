@@ -74,6 +74,14 @@ def test_lack_of_memory_is_a_refusal_with_numbers(error: Exception) -> None:
     assert listener.reports == []
 
 
+def test_lack_of_memory_beside_free_memory_is_explained() -> None:
+    """A limit on the process is no figure of the device."""
+    stages, _, _ = make_stages()
+
+    with pytest.raises(DoesNotFitError, match="ulimit"), stages.run_measured("pool", MIB):
+        raise MemoryError
+
+
 def test_other_failures_name_their_stage() -> None:
     """A driver's error becomes a boot error; our own pass through."""
     stages, _, _ = make_stages()
