@@ -24,7 +24,12 @@ def run_front(
         options: Of the server.
     """
     limits = booted.limits
-    engine = AsyncEngine(booted.core, limits, max_in_flight=limits.max_num_seqs + options.max_queue)
+    engine = AsyncEngine(
+        booted.core,
+        limits,
+        max_in_flight=limits.max_num_seqs + options.max_queue,
+        expects_replays=booted.plan.decode_mode == "captured",
+    )
     context = ServingContext(engine, booted.tokenizer, booted.chat_template, name, __version__)
     app = build_app(context)
     engine.start()

@@ -10,6 +10,15 @@ from nanoserve.cli.option_flags import accepts_options, pick_options
 from nanoserve.errors import NanoserveError
 from nanoserve.options import DEFAULT_MODEL, EngineOptions, ServerOptions
 
+# What `bench trace` sets itself: the keys of `bench.tracebench.FIXED_OPTIONS`, which only an
+# import of torch could tell.
+FIXED_IN_TRACE = (
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "max_model_len",
+    "enable_prefix_caching",
+)
+
 app = typer.Typer(
     name="nanoserve",
     no_args_is_help=True,
@@ -48,7 +57,9 @@ def chat(
     raise typer.Exit(run_chat(ChatSession(url, system, temperature, max_tokens)))
 
 
-bench = typer.Typer(help="Measure a running server.", no_args_is_help=True, rich_markup_mode=None)
+bench = typer.Typer(
+    help="Measure a server, or watch the scheduler.", no_args_is_help=True, rich_markup_mode=None
+)
 app.add_typer(bench, name="bench")
 
 
@@ -65,6 +76,24 @@ def bench_serve(
 
     workload = Workload(concurrency, num_requests, prompt_tokens, output_tokens)
     print(run_workload(url, workload).describe())
+
+
+@bench.command("trace")
+@accepts_options(EngineOptions, skip=("model", *FIXED_IN_TRACE))
+def bench_trace(
+    model: Annotated[
+        str,
+        typer.Argument(help="Preset name, local folder, .gguf file, or Hugging Face hub id."),
+    ] = DEFAULT_MODEL,
+    all_steps: Annotated[
+        bool, typer.Option("--all-steps", help="Print one line for each step.")
+    ] = False,
+    **values: object,
+) -> None:
+    """Answer ten requests of different lengths and print what the scheduler did."""
+    from nanoserve.bench.tracebench import run_trace
+
+    print(run_trace(model, values).describe(all_steps=all_steps))
 
 
 def _print_version(is_asked: bool) -> None:

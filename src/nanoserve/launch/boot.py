@@ -16,6 +16,7 @@ import torch
 
 from nanoserve.attention.select import select_backend
 from nanoserve.engine.engine_core import EngineCore
+from nanoserve.engine.step_trace import open_step_trace
 from nanoserve.errors import BootError, CorruptFileError, NanoserveError, OptionError
 from nanoserve.model.decoder import Decoder
 from nanoserve.model.layers import can_prepack, prepack_linears
@@ -145,11 +146,13 @@ def boot(options: EngineOptions, listener: BootListener | None = None) -> Booted
         listener: Told of each stage; None tells nobody.
 
     Raises:
+        OptionError: The trace file cannot be written, or the device is not there.
         ModelError: The model cannot be read or is not supported.
         PlanError: It does not fit; nothing was loaded.
         BootError: A stage failed for another reason; names the stage.
     """
     stages = _Stages(listener or SilentListener())
+    trace = None if options.trace_file is None else open_step_trace(options.trace_file)
     with stages.run("read") as stage:
         checkpoint = read_checkpoint(resolve_model(options.model))
         tokenizer = _read_tokenizer(checkpoint)
@@ -176,7 +179,8 @@ def boot(options: EngineOptions, listener: BootListener | None = None) -> Booted
             f"{pool_plan.concurrency_at_max_len:,} requests of {plan.max_model_len:,}"
         )
     limits = _limits(plan, checkpoint, options, pool.num_blocks)
-    core = EngineCore(Scheduler(limits), ModelRunner(model, pool, device), tokenizer)
+    runner = ModelRunner(model, pool, device)
+    core = EngineCore(Scheduler(limits), runner, tokenizer, trace=trace)
     report = BootReport(tuple(stages.reports))
     name = checkpoint.source.display_name
     return BootedEngine(core, limits, tokenizer, chat_template, name, plan, report)
