@@ -15,15 +15,17 @@ from nanoserve.engine.step_trace import StepTrace, read_step_trace
 from nanoserve.launch.llm import LLM
 from nanoserve.sched.sampling_params import SamplingParams
 
-PROMPT_LENS = tuple(range(40, 120, 8))  # tokens; 760 together
-OUTPUT_LENS = (4, 11, 17, 24, 31, 37, 44, 51, 57, 64)  # tokens
+# Tokens of each request. The longest prompt has the shortest answer, so no request passes
+# 116 tokens and the smallest models take them all.
+PROMPT_LENS = (112, 104, 96, 88, 80, 72, 64, 56, 48, 40)
+OUTPUT_LENS = (4, 11, 17, 24, 31, 37, 44, 51, 57, 64)
 _TOKEN_IDS = range(100, 200)  # in every vocabulary we serve
 
 # What the shape of the trace rests on: all prompts fit one step, and nobody waits.
 FIXED_OPTIONS: dict[str, object] = {
     "max_num_seqs": len(PROMPT_LENS),
     "max_num_batched_tokens": sum(PROMPT_LENS),
-    "max_model_len": 256,
+    "max_model_len": 128,
     "enable_prefix_caching": False,  # so that the blocks of ended requests are free again
 }
 
@@ -111,17 +113,20 @@ def _without_blocks(step: StepTrace) -> StepTrace:
 
 def _describe_row(steps: list[StepTrace]) -> str:
     first, last = steps[0], steps[-1]
-    is_one = first is last
     return _COLUMNS.format(
-        first.step if is_one else f"{first.step}-{last.step}",
+        _span(first.step, last.step, "-"),
         first.kind,
         first.mode,
         first.tokens,
         first.running,
         first.waiting,
-        first.free_blocks if is_one else f"{first.free_blocks}..{last.free_blocks}",
+        _span(first.free_blocks, last.free_blocks, " to "),
         ", ".join(_events(first)),
     ).rstrip()
+
+
+def _span(first: int, last: int, between: str) -> str:
+    return str(first) if first == last else f"{first}{between}{last}"
 
 
 def _events(step: StepTrace) -> Iterator[str]:

@@ -75,14 +75,15 @@ def memory_body(
         boot_info: The boot's payload; None for an engine wired without a boot.
         reading: The device now; None where nobody can ask it.
     """
-    info = boot_info or {}
-    kv_pool = info.get("kv_pool")
+    now = None if reading is None else _reading_body(reading)
+    if boot_info is None:
+        return {"device": None, "total_bytes": None, "budget": [], "kv_pool": None, "now": now}
     return {
-        "device": info.get("device"),
-        "total_bytes": None if kv_pool is None else kv_pool["total_bytes"],
-        "budget": info.get("budget", []),
-        "kv_pool": kv_pool,
-        "now": None if reading is None else _reading_body(reading),
+        "device": boot_info["device"]["name"],
+        "total_bytes": boot_info["device"]["total_bytes"],
+        "budget": boot_info["budget"],
+        "kv_pool": boot_info["kv_pool"],
+        "now": now,
     }
 
 
