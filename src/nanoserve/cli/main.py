@@ -6,9 +6,20 @@ from typing import Annotated
 import typer
 
 from nanoserve import __version__
+from nanoserve.bench.bootbench import (
+    BootBenchOptions,
+    plan_cases,
+    price_lines,
+    wanted_lines,
+    write_csv,
+)
 from nanoserve.cli.option_flags import accepts_options, pick_options
 from nanoserve.errors import NanoserveError
 from nanoserve.options import DEFAULT_MODEL, EngineOptions, ServerOptions
+
+ModelArgument = Annotated[
+    str, typer.Argument(help="Preset name, local folder, .gguf file, or Hugging Face hub id.")
+]
 
 # What `bench trace` sets itself: the keys of `bench.tracebench.FIXED_OPTIONS`, which only an
 # import of torch could tell.
@@ -31,10 +42,7 @@ app = typer.Typer(
 @app.command()
 @accepts_options(EngineOptions, ServerOptions, skip=("model",))
 def serve(
-    model: Annotated[
-        str,
-        typer.Argument(help="Preset name, local folder, .gguf file, or Hugging Face hub id."),
-    ] = DEFAULT_MODEL,
+    model: ModelArgument = DEFAULT_MODEL,
     **values: object,
 ) -> None:
     """Serve MODEL over the OpenAI API."""
@@ -58,7 +66,9 @@ def chat(
 
 
 bench = typer.Typer(
-    help="Measure a server, or watch the scheduler.", no_args_is_help=True, rich_markup_mode=None
+    help="Measure a running server, a boot, or what the scheduler does.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 app.add_typer(bench, name="bench")
 
@@ -81,10 +91,7 @@ def bench_serve(
 @bench.command("trace")
 @accepts_options(EngineOptions, skip=("model", *FIXED_IN_TRACE))
 def bench_trace(
-    model: Annotated[
-        str,
-        typer.Argument(help="Preset name, local folder, .gguf file, or Hugging Face hub id."),
-    ] = DEFAULT_MODEL,
+    model: ModelArgument = DEFAULT_MODEL,
     all_steps: Annotated[
         bool, typer.Option("--all-steps", help="Print one line for each step.")
     ] = False,
@@ -94,6 +101,26 @@ def bench_trace(
     from nanoserve.bench.tracebench import run_trace
 
     print(run_trace(model, values).describe(all_steps=all_steps))
+
+
+@bench.command("boot")
+@accepts_options(BootBenchOptions)
+def bench_boot(
+    model: ModelArgument = DEFAULT_MODEL,
+    **values: object,
+) -> None:
+    """Print which decode shapes are captured and what that costs; --repeat boots MODEL too."""
+    options = pick_options(BootBenchOptions, values)
+    cases = plan_cases(model, options)
+    print("Shapes wanted and kept", *wanted_lines(cases), "", sep="\n")
+    print("Their price", *price_lines(cases), sep="\n")
+    if options.csv is not None:
+        write_csv(options.csv, cases)
+    if options.repeat:
+        from nanoserve.bench.boot_repeat import measure_boots, stage_lines
+
+        reports = measure_boots(model, options)
+        print(f"\n{options.repeat} boots of {model}", *stage_lines(reports), sep="\n")
 
 
 def _print_version(is_asked: bool) -> None:

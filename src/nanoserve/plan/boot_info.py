@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from nanoserve.plan.boot_plan import BootPlan
-from nanoserve.plan.boot_report import BootReport
+from nanoserve.plan.boot_report import BootReport, BudgetLine, StageReport, format_residual
+from nanoserve.plan.kv_plan import KVPoolPlan
+from nanoserve.plan.text_table import table_lines
+from nanoserve.units import format_bytes
+
+_UNKNOWN = "-"  # nobody could measure it
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +36,123 @@ class CaptureOutcome:
 def boot_info(plan: BootPlan, report: BootReport, capture: CaptureOutcome | None) -> dict[str, Any]:
     """Return the boot as plain JSON values: the pool flat, capture under `cuda_graphs`.
 
+    What callers are promised and what shapes are recorded stand apart, since neither comes
+    from the other.
+
     ```
-    {"model_dtype", "device", "decode_mode", "max_num_seqs", "max_model_len", ...,
+    {"device": {"kind", "name", "total_bytes", "num_cores"},
+     "model_dtype", "decode_mode", "threads", "max_num_seqs", "max_model_len",
+     "max_num_batched_tokens", "weight_bytes", "activation_bytes", "notes": [...],
      "kv_pool": {"num_blocks", ..., "bound_by", "sized_by"},
      "cuda_graphs": null | {"shapes", "is_warm", "recorded", "dropped", "width_bound_by", ...},
      "budget": [{"name", "planned_bytes", "measured_bytes", "residual_bytes"}],
-     "stages": [{"name", "seconds", "planned_bytes", "measured_bytes", "residual_bytes"}]}
+     "stages": [{"name", "seconds", "detail", "planned_bytes", "measured_bytes",
+                 "residual_bytes"}],
+     "seconds": of all stages}
     ```
+
+    Args:
+        plan: As it stands once the pool and the capture list are settled.
+        report: What the stages did.
+        capture: What warming did; None where nothing was warmed.
     """
-    raise NotImplementedError
+    return {
+        "device": {
+            "kind": plan.device.kind,
+            "name": plan.device.name,
+            "total_bytes": plan.device.total_bytes,
+            "num_cores": plan.device.num_cores,
+        },
+        "model_dtype": plan.dtype,
+        "decode_mode": plan.decode_mode,
+        "threads": plan.threads,
+        "max_num_seqs": plan.max_num_seqs,
+        "max_model_len": plan.max_model_len,
+        "max_num_batched_tokens": plan.max_num_batched_tokens,
+        "weight_bytes": plan.weight_bytes,
+        "activation_bytes": plan.activation_bytes,
+        "notes": list(plan.notes),
+        "kv_pool": _pool_info(plan.kv_pool),
+        "cuda_graphs": _capture_info(plan, capture),
+        "budget": [{"name": line.name, **_sizes(line)} for line in report.budget],
+        "stages": [
+            {
+                "name": stage.name,
+                "seconds": stage.seconds,
+                "detail": stage.detail,
+                **_sizes(stage),
+            }
+            for stage in report.stages
+        ],
+        "seconds": report.seconds,
+    }
 
 
 def boot_lines(info: dict[str, Any]) -> tuple[str, ...]:
-    """Return the budget table printed at the end of a boot, one line each."""
-    raise NotImplementedError
+    """Return the budget table printed at the end of a boot, one line each.
+
+    Args:
+        info: As `boot_info` makes it.
+    """
+    lines = info["budget"]
+    rows = [("memory", "planned", "measured", "residual")]
+    rows += [
+        (
+            line["name"],
+            format_bytes(line["planned_bytes"]),
+            _known(line["measured_bytes"]),
+            _UNKNOWN if line["residual_bytes"] is None else format_residual(line["residual_bytes"]),
+        )
+        for line in lines
+    ]
+    planned_bytes = sum(line["planned_bytes"] for line in lines)
+    rows.append(("total", format_bytes(planned_bytes), "", ""))
+    return table_lines(rows)
+
+
+def _pool_info(pool: KVPoolPlan) -> dict[str, Any]:
+    reading = pool.reading
+    return {
+        "num_blocks": pool.num_blocks,
+        "num_sink_blocks": pool.num_sink_blocks,
+        "block_bytes": pool.block_bytes,
+        "block_size": pool.block_size,
+        "pool_bytes": pool.pool_bytes,
+        "num_tokens": pool.num_tokens,
+        "total_bytes": reading and reading.total_bytes,
+        "free_after_load": reading and reading.free_bytes,
+        "own_bytes": reading and reading.own_bytes,
+        "context_bytes": reading and reading.context_bytes,
+        "other_processes_bytes": reading and reading.other_processes_bytes,
+        "reserve_bytes": pool.reserve_bytes,
+        "activation_bytes": pool.activation_bytes,
+        "capture_bytes": pool.capture_bytes,
+        "concurrency_at_max_len": pool.concurrency_at_max_len,
+        "bound_by": pool.bound_by,
+        "sized_by": pool.sized_by,
+    }
+
+
+def _capture_info(plan: BootPlan, capture: CaptureOutcome | None) -> dict[str, Any] | None:
+    if plan.capture is None:
+        return None
+    outcome = capture or CaptureOutcome(recorded=(), dropped=(), is_warm=False)
+    return {
+        **plan.capture.as_dict(),
+        "is_warm": outcome.is_warm,
+        "recorded": [list(shape) for shape in outcome.recorded],
+        "dropped": [list(shape) for shape in outcome.dropped],
+        "measured_bytes": outcome.measured_bytes,
+    }
+
+
+def _sizes(line: StageReport | BudgetLine) -> dict[str, int | None]:
+    return {
+        "planned_bytes": line.planned_bytes,
+        "measured_bytes": line.measured_bytes,
+        "residual_bytes": line.residual_bytes,
+    }
+
+
+def _known(num_bytes: int | None) -> str:
+    return _UNKNOWN if num_bytes is None else format_bytes(num_bytes)

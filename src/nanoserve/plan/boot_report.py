@@ -5,6 +5,11 @@ from dataclasses import dataclass
 from nanoserve.units import format_bytes
 
 
+def format_residual(num_bytes: int) -> str:
+    """Print measured minus planned with its sign; nothing over is '0.0 MiB'."""
+    return f"{'+' if num_bytes > 0 else ''}{format_bytes(num_bytes)}"
+
+
 @dataclass(frozen=True, slots=True)
 class StageReport:
     """One stage of a boot.
@@ -33,13 +38,16 @@ class StageReport:
 
     def describe(self) -> str:
         """Return the line printed when the stage is done."""
-        size = ""
-        if self.measured_bytes is not None and self.planned_bytes is not None:
-            size = f"{format_bytes(self.measured_bytes)}"
-            if self.measured_bytes != self.planned_bytes:
-                size += f" (planned {format_bytes(self.planned_bytes)})"
-            size += ", "
-        return f"{self.name:<8} {self.seconds:5.1f} s   {size}{self.detail}"
+        return f"{self.name:<8} {self.seconds:5.1f} s   {self._describe_size()}{self.detail}"
+
+    def _describe_size(self) -> str:
+        if self.measured_bytes is None or self.planned_bytes is None:
+            return ""
+        size = format_bytes(self.measured_bytes)
+        if self.residual_bytes:
+            planned, residual = format_bytes(self.planned_bytes), self.residual_bytes
+            size += f" (planned {planned}, {format_residual(residual)})"
+        return f"{size}, "
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,217 @@
+"""What capture costs a start, on paper: the list wanted against the list kept, and its price.
+
+Reads a model's headers for its query heads and needs neither its weights nor a device.
+Starts that are really made are measured in `boot_repeat`.
+"""
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from nanoserve.errors import OptionError
+from nanoserve.options import DEFAULT_CAPTURE_LIMIT
+from nanoserve.plan.capture_cost import CaptureCost, price_capture, score_rectangle_bytes
+from nanoserve.plan.capture_plan import CapturePlan, CaptureRequest, plan_capture, width_buckets
+from nanoserve.plan.text_table import table_lines
+from nanoserve.spec.gguf_file import read_gguf
+from nanoserve.spec.gguf_spec import spec_from_gguf
+from nanoserve.spec.hf_config import spec_from_hf_config
+from nanoserve.spec.json_file import read_json_object
+from nanoserve.spec.model_dir import resolve_model
+from nanoserve.units import format_bytes
+
+
+def _option(default: Any, text: str) -> Any:
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True, slots=True)
+class BootBenchOptions:
+    """What `nanoserve bench boot` plans and boots; `help` of each field is its meaning."""
+
+    num_heads: int | None = _option(None, "query heads, instead of those of a model's headers")
+    max_num_seqs: str = _option("8,16,32,64,256", "requests at once, with commas between")
+    max_model_len: str = _option("2048,4096,8192", "longest requests in tokens, with commas")
+    capture_limit: int = _option(DEFAULT_CAPTURE_LIMIT, "most graphs held at once")
+    csv: str | None = _option(None, "file that gets every figure of the tables")
+    repeat: int = _option(0, "boot the model this often, with the first of both lists")
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values.
+
+        Raises:
+            OptionError: Names the flag, its value and what is allowed.
+        """
+        parse_counts("--max-num-seqs", self.max_num_seqs)
+        parse_counts("--max-model-len", self.max_model_len)
+        for flag, value, low in (
+            ("--num-heads", self.num_heads, 1),
+            ("--capture-limit", self.capture_limit, 1),
+            ("--repeat", self.repeat, 0),
+        ):
+            if value is not None and value < low:
+                message = f"{flag} is {value}; it must be at least {low}."
+                raise OptionError(message)
+
+    @property
+    def request_counts(self) -> tuple[int, ...]:
+        """`max_num_seqs` as numbers."""
+        return parse_counts("--max-num-seqs", self.max_num_seqs)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """`max_model_len` as numbers."""
+        return parse_counts("--max-model-len", self.max_model_len)
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureCase:
+    """One deployment's capture list.
+
+    Attributes:
+        max_num_seqs: Requests that run at once.
+        max_model_len: Longest request in tokens.
+        plan: The shapes kept.
+        cost: Their price.
+    """
+
+    max_num_seqs: int
+    max_model_len: int
+    plan: CapturePlan
+    cost: CaptureCost
+
+    def figures(self) -> dict[str, int | float | str]:
+        """Return every figure by its name, as the CSV file has them."""
+        return {
+            "max_num_seqs": self.max_num_seqs,
+            "max_model_len": self.max_model_len,
+            "row_buckets": len(self.plan.row_buckets),
+            "width_buckets": len(width_buckets(self.max_model_len)),
+            "wanted": self.plan.full_count,
+            "over": max(0, self.plan.full_count - self.plan.limit),
+            "max_width": self.plan.max_width,
+            "kept": self.plan.count,
+            "width_bound_by": self.plan.width_bound_by,
+            "arena_bytes": self.plan.arena_bytes,
+            "startup_s": round(self.cost.startup_s, 6),
+            "lazy_captures": self.cost.lazy_captures,
+            "lazy_latency_s": round(self.cost.lazy_latency_s, 6),
+            "startup_saved_s": round(self.cost.startup_saved_s, 6),
+        }
+
+
+def read_num_heads(model: str) -> int:
+    """Return the query heads of a model from its headers.
+
+    Raises:
+        ModelError: There is no such model, or it cannot be read.
+    """
+    source = resolve_model(model)
+    if source.kind == "gguf":
+        return spec_from_gguf(read_gguf(source.path)).num_heads
+    config_path = source.path / "config.json"
+    return spec_from_hf_config(read_json_object(config_path), str(config_path)).num_heads
+
+
+def plan_cases(model: str, options: BootBenchOptions) -> tuple[CaptureCase, ...]:
+    """Plan the capture list of every number of requests at every length.
+
+    The attention is the plain one: it materialises its scores, so a step is recorded for
+    each width.
+
+    Args:
+        model: Whose query heads count, where the options give none.
+        options: What is planned.
+
+    Raises:
+        ModelError: The model cannot be read.
+        CaptureTooSmall: The limit is under one width of the most requests.
+    """
+    num_heads = read_num_heads(model) if options.num_heads is None else options.num_heads
+    return tuple(
+        _plan_case(num_heads, max_num_seqs, max_model_len, options.capture_limit)
+        for max_num_seqs in options.request_counts
+        for max_model_len in options.lengths
+    )
+
+
+def _plan_case(num_heads: int, max_num_seqs: int, max_model_len: int, limit: int) -> CaptureCase:
+    plan = plan_capture(
+        max_num_seqs,
+        max_model_len,
+        request=CaptureRequest(limit=limit),
+        arena_bytes=partial(score_rectangle_bytes, num_heads),
+        depends_on_width=True,
+    )
+    return CaptureCase(max_num_seqs, max_model_len, plan, price_capture(plan))
+
+
+def wanted_lines(cases: Iterable[CaptureCase]) -> tuple[str, ...]:
+    """Return the table of the shapes wanted and the shapes kept."""
+    header = (
+        *("requests", "context", "rows", "widths", "wanted", "over"),
+        *("max width", "kept", "bound by", "arena"),
+    )
+    counted = (
+        *("max_num_seqs", "max_model_len", "row_buckets", "width_buckets", "wanted", "over"),
+        *("max_width", "kept"),
+    )
+    rows = [
+        (
+            *(f"{case.figures()[name]:,}" for name in counted),
+            case.plan.width_bound_by,
+            format_bytes(case.plan.arena_bytes),
+        )
+        for case in cases
+    ]
+    return table_lines([header, *rows])
+
+
+def price_lines(cases: Iterable[CaptureCase]) -> tuple[str, ...]:
+    """Return the table of what the kept shapes cost at boot, and the trimmed ones later."""
+    header = ("requests", "context", "start-up", "late", "late latency", "start-up saved")
+    rows = [
+        (
+            f"{case.max_num_seqs:,}",
+            f"{case.max_model_len:,}",
+            f"{case.cost.startup_s:.2f} s",
+            f"{case.cost.lazy_captures:,}",
+            f"{case.cost.lazy_latency_s:.2f} s",
+            f"{case.cost.startup_saved_s:.2f} s",
+        )
+        for case in cases
+    ]
+    return table_lines([header, *rows])
+
+
+def write_csv(path: str, cases: Sequence[CaptureCase]) -> None:
+    """Write every figure of every case, a line each.
+
+    Raises:
+        OptionError: The file cannot be written.
+    """
+    figures = [case.figures() for case in cases]
+    try:
+        with Path(path).open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(figures[0]))
+            writer.writeheader()
+            writer.writerows(figures)
+    except OSError as error:
+        message = f"--csv {path} cannot be written: {error.strerror}. Give a file in a folder."
+        raise OptionError(message) from None
+
+
+def parse_counts(flag: str, text: str) -> tuple[int, ...]:
+    """Read numbers with commas between them: `8,16` is (8, 16).
+
+    Raises:
+        OptionError: Names the flag.
+    """
+    words = text.split(",")
+    if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
+        message = f"{flag} is {text!r}; it must be numbers from 1 up with commas between: 8,16,32."
+        raise OptionError(message)
+    return tuple(int(word) for word in words)

@@ -1,0 +1,56 @@
+"""What a capture plan costs: seconds before serving and after, bytes of its arena.
+
+Prices are on paper; what a boot really took is in `boot_report`.
+"""
+
+from dataclasses import dataclass
+
+from nanoserve.plan.capture_plan import CapturePlan
+
+SECONDS_PER_GRAPH = 0.05  # one warm-up and one recording of a 1B model's decode step
+SCORE_BYTES = 4  # a score is float32 whatever the model's dtype
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureCost:
+    """Both directions of the price.
+
+    Attributes:
+        startup_s: Seconds of recording every planned shape before serving.
+        lazy_captures: Shapes that one request records late, if it grows to the whole
+            context: one for each width above the widest planned.
+        lazy_latency_s: Seconds that these add to that request.
+        startup_saved_s: Seconds of recording that the trimmed shapes would have taken.
+    """
+
+    startup_s: float
+    lazy_captures: int
+    lazy_latency_s: float
+    startup_saved_s: float
+
+
+def price_capture(plan: CapturePlan, seconds_per_graph: float = SECONDS_PER_GRAPH) -> CaptureCost:
+    """Price a plan in seconds.
+
+    Args:
+        plan: The shapes recorded, and how many were wanted.
+        seconds_per_graph: What recording one shape takes.
+    """
+    lazy_captures = plan.trimmed // len(plan.row_buckets)  # whole rows were trimmed
+    return CaptureCost(
+        startup_s=plan.count * seconds_per_graph,
+        lazy_captures=lazy_captures,
+        lazy_latency_s=lazy_captures * seconds_per_graph,
+        startup_saved_s=plan.trimmed * seconds_per_graph,
+    )
+
+
+def score_rectangle_bytes(num_heads: int, rows: int, width: int) -> int:
+    """Return what the scores of one layer take where they are materialised.
+
+    Every query head of every row scores every token of the padded context:
+    `rows * num_heads * width * SCORE_BYTES`.
+
+    Example: 32 heads, 8 rows and 2,048 tokens take 2 MiB.
+    """
+    return rows * num_heads * width * SCORE_BYTES
