@@ -96,7 +96,7 @@ def run_trace(model: str, options: Mapping[str, object]) -> TraceReport:
     prompts, samplings = zip(*trace_requests(), strict=True)
     with tempfile.TemporaryDirectory() as folder:
         trace_file = str(options.get("trace_file") or Path(folder) / "trace.jsonl")
-        llm = LLM(model, **{**options, **FIXED_OPTIONS, "trace_file": trace_file})
+        llm = LLM(model, None, **{**options, **FIXED_OPTIONS, "trace_file": trace_file})
         llm.generate(prompts, samplings, show_progress=False)
         return TraceReport(llm.num_blocks, tuple(read_step_trace(Path(trace_file))))
 

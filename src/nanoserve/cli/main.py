@@ -41,10 +41,7 @@ app = typer.Typer(
 
 @app.command()
 @accepts_options(EngineOptions, ServerOptions, skip=("model",))
-def serve(
-    model: ModelArgument = DEFAULT_MODEL,
-    **values: object,
-) -> None:
+def serve(model: ModelArgument = DEFAULT_MODEL, **values: object) -> None:
     """Serve MODEL over the OpenAI API."""
     from nanoserve.cli.serve import serve_model
 

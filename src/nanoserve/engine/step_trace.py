@@ -88,8 +88,10 @@ class StepTrace:
     def from_json(cls, line: str) -> "StepTrace":
         """Return the step of a line that `to_json` wrote."""
         values: dict[str, Any] = json.loads(line)
-        ids = {name: tuple(values.pop(name)) for name in ("admitted", "finished", "preempted")}
-        return cls(mode=StepMode(values.pop("mode")), **values, **ids)
+        values["mode"] = StepMode(values["mode"])
+        for name in ("admitted", "finished", "preempted"):
+            values[name] = tuple(values[name])
+        return cls(**values)
 
 
 def _kind(plan: StepPlan) -> StepKind:
