@@ -161,6 +161,15 @@ def test_port_in_use_is_said_before_the_boot(server: Server) -> None:
     assert f"Cannot listen on 127.0.0.1:{port}" in result.stderr
 
 
+def test_trace_file_that_cannot_be_written_is_said_before_the_boot(tmp_path: Path) -> None:
+    """Nothing is read or loaded for a flag that cannot be honoured; exit code 2."""
+    trace_file = str(tmp_path / "absent" / "trace.jsonl")
+    result = run_serve("no such model", "--port", "0", "--trace-file", trace_file)
+
+    assert result.returncode == 2
+    assert "--trace-file" in result.stderr
+
+
 def run_serve(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*COMMAND, "serve", *arguments], capture_output=True, text=True, timeout=60, check=False

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from nanoserve.bench.tracebench import (
     FIXED_OPTIONS,
@@ -12,7 +13,7 @@ from nanoserve.bench.tracebench import (
     run_trace,
     trace_requests,
 )
-from nanoserve.cli.main import FIXED_IN_TRACE
+from nanoserve.cli.main import FIXED_IN_TRACE, app
 from nanoserve.engine.interface import GenerationRequest
 from nanoserve.engine.step_trace import open_step_trace, read_step_trace
 from tests.builders import make_core, make_limits
@@ -68,6 +69,16 @@ def test_a_loaded_model_shows_the_shape(folder: Path, tmp_path: Path) -> None:  
 def test_the_command_line_leaves_out_what_the_trace_fixes() -> None:
     """A flag that would do nothing is not offered."""
     assert set(FIXED_IN_TRACE) == FIXED_OPTIONS.keys()
+
+
+def test_the_command_prints_the_table(folder: Path) -> None:  # noqa: F811
+    """`bench trace` takes the engine's flags, and `--all-steps`."""
+    arguments = ["bench", "trace", str(folder), "--device", "cpu", "--dtype", "float32"]
+
+    result = CliRunner().invoke(app, [*arguments, "--all-steps"])
+
+    assert result.exit_code == 0, result.output
+    assert len(result.stdout.splitlines()) == 3 + 1 + 1 + 64
 
 
 def test_neighbours_share_a_row(report: TraceReport) -> None:
