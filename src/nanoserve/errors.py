@@ -28,7 +28,7 @@ An error carries data and makes its message from the data: what, why, what to do
 Callers test attributes, not text.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from nanoserve.units import format_bytes
 
@@ -113,16 +113,33 @@ class PlanError(NanoserveError):
     exit_code = 4
 
 
+class Budget(Protocol):
+    """A device's memory as named parts; see `plan.memory_budget`."""
+
+    def part_bytes(self, name: str) -> int:
+        """Return the bytes of one part; 0 where there is none of that name."""
+
+
 class DoesNotFitError(PlanError):
-    """Something needs more bytes than there are."""
+    """Something needs more bytes than there are.
+
+    `advice` are flags that were planned again, `budget` is the device as the refused plan
+    would have divided it.
+    """
 
     def __init__(
-        self, what: str, need_bytes: int, have_bytes: int, advice: tuple[str, ...] = ()
+        self,
+        what: str,
+        need_bytes: int,
+        have_bytes: int,
+        advice: tuple[str, ...] = (),
+        budget: Budget | None = None,
     ) -> None:
         self.what = what
         self.need_bytes = need_bytes
         self.have_bytes = have_bytes
         self.advice = advice
+        self.budget = budget
         would_do = f" Any one of these would do: {'; '.join(advice)}." if advice else ""
         super().__init__(
             f"{what} It needs {format_bytes(need_bytes)}; "
@@ -147,10 +164,7 @@ class CaptureTooSmall(PlanError):
         self.advice = advice
         what = {
             "flag": f"--warm-width {have:,} is narrower than one bucket of {need:,} tokens",
-            "bytes": (
-                f"{format_bytes(have)} for capture is less than the {format_bytes(need)} "
-                "that one bucket needs"
-            ),
+            "bytes": f"{have:,} bytes for capture are fewer than the {need:,} of one bucket",
             "limit": f"--capture-limit {have:,} is under the {need:,} graphs of one bucket",
         }[bound_by]
         would_do = f" Any one of these would do: {'; '.join(advice)}." if advice else ""

@@ -20,6 +20,24 @@ MAX_THREADS = 1024  # torch starts each one, and a system has a limit
 DEFAULT_CAPTURE_LIMIT = 64  # graphs one process holds
 DEFAULT_TOKEN_BUDGET = {"cpu": 512, "cuda": 2048}  # tokens in one step, by device
 
+_AT_LEAST_ONE = (
+    "max_num_seqs",
+    "max_model_len",
+    "max_num_batched_tokens",
+    "num_blocks",
+    "kv_cache_bytes",
+    "warm_rows",
+    "warm_width",
+    "capture_limit",
+    "capture_bytes",
+    "threads",
+)
+
+
+def flag_name(field_name: str) -> str:
+    """Return the flag of a field: `max_model_len` is `--max-model-len`."""
+    return f"--{field_name.replace('_', '-')}"
+
 
 def _option(default: Any, text: str) -> Any:
     return field(default=default, metadata={"help": text})
@@ -65,7 +83,7 @@ class EngineOptions:
         "(recorded and replayed); auto is eager on CPU, captured on CUDA",
     )
     cuda_graphs: bool | None = _option(
-        None, "capture decode steps: short for --decode-mode captured, or eager with --no-"
+        None, "capture decode steps: short for --decode-mode captured; the negative for eager"
     )
     compile: bool = _option(False, "compile the layers with torch.compile")
     warm: bool = _option(True, "record every planned shape before serving")
@@ -75,7 +93,7 @@ class EngineOptions:
     )
     capture_limit: int = _option(DEFAULT_CAPTURE_LIMIT, "most graphs held at once")
     capture_bytes: int | None = _option(
-        None, "bytes for captured steps, e.g. 64MiB, instead of what is left for them"
+        None, "bytes for captured steps, e.g. 64MiB, instead of what the widest shape needs"
     )
     enable_prefix_caching: bool = _option(True, "reuse the KV of prompt prefixes seen before")
     threads: int | None = _option(None, "CPU threads of the forward pass (default: all cores)")
@@ -89,12 +107,13 @@ class EngineOptions:
             OptionError: Names the flag, its value and what is allowed.
         """
         _check_types(self)
-        _at_least("max_num_seqs", self.max_num_seqs, 1)
-        for name in ("max_model_len", "max_num_batched_tokens", "num_blocks", "threads"):
+        for name in _AT_LEAST_ONE:
             _at_least(name, getattr(self, name), 1)
+        for name in ("trace_file", "boot_report"):
+            if getattr(self, name) == "":
+                _refuse(name, "''", "a file name")
         if self.threads is not None and self.threads > MAX_THREADS:
             _refuse("threads", self.threads, f"at most {MAX_THREADS}")
-        _at_least("kv_cache_bytes", self.kv_cache_bytes, 1)
         if self.block_size < 1 or self.block_size & (self.block_size - 1):
             _refuse("block_size", self.block_size, "a power of two, at least 1")
         if self.num_blocks is not None and self.kv_cache_bytes is not None:
@@ -104,6 +123,19 @@ class EngineOptions:
             _refuse("gpu_memory_utilization", self.gpu_memory_utilization, "above 0 and at most 1")
         if self.max_num_batched_tokens is not None:
             _at_least("max_num_batched_tokens", self.max_num_batched_tokens, self.max_num_seqs)
+        self._check_decode_mode()
+
+    def _check_decode_mode(self) -> None:
+        if self.cuda_graphs is None:
+            return
+        flag = "--cuda-graphs" if self.cuda_graphs else "--no-cuda-graphs"
+        mode = "captured" if self.cuda_graphs else "eager"
+        if self.decode_mode not in ("auto", mode):
+            message = (
+                f"{flag} means --decode-mode {mode}, and --decode-mode is {self.decode_mode}; "
+                "give one of them."
+            )
+            raise OptionError(message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,5 +194,5 @@ def _at_least(name: str, value: int | None, low: int) -> None:
 
 
 def _refuse(name: str, value: object, allowed: str) -> None:
-    message = f"--{name.replace('_', '-')} is {value}; it must be {allowed}."
+    message = f"{flag_name(name)} is {value}; it must be {allowed}."
     raise OptionError(message)

@@ -7,14 +7,20 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from nanoserve.options import flag_name
 from nanoserve.units import parse_bytes
 
 T = TypeVar("T")
 
 
-def flag_name(field_name: str) -> str:
-    """Return the flag of a field: `max_model_len` is `--max-model-len`."""
-    return f"--{field_name.replace('_', '-')}"
+def negative_flag(field: Field[Any]) -> str:
+    """Return the flag that turns a switch off."""
+    return f"--no-{flag_name(field.name)[2:]}"
+
+
+def is_switch(field: Field[Any]) -> bool:
+    """Whether a field is on or off, or left to the boot, and takes no value."""
+    return field.type in (bool, bool | None)
 
 
 def option_fields(option_class: type, skip: tuple[str, ...] = ()) -> Iterator[Field[Any]]:
@@ -65,7 +71,7 @@ def pick_options(option_class: type[T], values: dict[str, Any]) -> T:
 def _parameter(option_class: type, field: Field[Any]) -> inspect.Parameter:
     hint = get_type_hints(option_class)[field.name]
     flag = flag_name(field.name)
-    declaration = f"{flag}/--no-{flag[2:]}" if hint is bool else flag
+    declaration = f"{flag}/{negative_flag(field)}" if is_switch(field) else flag
     parser = parse_bytes if field.name.endswith("_bytes") else None
     metavar = "<bytes>" if parser else None
     option = typer.Option(declaration, help=field.metadata["help"], parser=parser, metavar=metavar)

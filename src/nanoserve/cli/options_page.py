@@ -3,8 +3,8 @@
 from dataclasses import Field
 from typing import Any
 
-from nanoserve.cli.option_flags import flag_name, option_fields
-from nanoserve.options import EngineOptions, ServerOptions
+from nanoserve.cli.option_flags import is_switch, negative_flag, option_fields
+from nanoserve.options import EngineOptions, ServerOptions, flag_name
 
 _HEAD = """# Options of `nanoserve serve`
 
@@ -49,7 +49,7 @@ def _table(title: str, option_class: type, skip: tuple[str, ...] = ()) -> str:
 
 def _flag(field: Field[Any]) -> str:
     flag = flag_name(field.name)
-    return f"`{flag}`, `--no-{flag[2:]}`" if isinstance(field.default, bool) else f"`{flag}`"
+    return f"`{flag}`, `{negative_flag(field)}`" if is_switch(field) else f"`{flag}`"
 
 
 def _shown(default: object) -> str:

@@ -153,8 +153,9 @@ def open_step_trace(path: str) -> StepTraceFile:
     file = Path(path)
     try:
         file.write_text("")
-    except OSError as error:
-        message = f"--trace-file is {path}, which cannot be written: {error.strerror or error}."
+    except (OSError, ValueError) as error:  # a path may hold what no system takes
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        message = f"--trace-file {path!r} cannot be written: {reason}. Name another file."
         raise OptionError(message) from error
     return StepTraceFile(file)
 

@@ -15,7 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from nanoserve.engine.interface import GenerationRequest, OutputDelta
 from nanoserve.errors import EngineError, InvalidRequestError, OptionError
-from nanoserve.launch.boot import BootListener, boot
+from nanoserve.launch.boot import boot
+from nanoserve.launch.stages import BootListener
 from nanoserve.options import DEFAULT_MODEL, EngineOptions
 from nanoserve.plan.boot_plan import BootPlan
 from nanoserve.sched.admission import admit_or_refuse

@@ -7,10 +7,14 @@ asks the device for its free bytes is `runner.device_memory`.
 from dataclasses import dataclass
 from typing import Literal
 
-from nanoserve.errors import DoesNotFitError
+from nanoserve.errors import DoesNotFitError, OptionError
+from nanoserve.options import MemoryPolicy
 from nanoserve.plan.memory_budget import MemoryReading
+from nanoserve.plan.pool_room import PoolRoom, reserve_bytes
 from nanoserve.spec.model_spec import ModelSpec
 from nanoserve.units import ceil_div
+
+PoolBound = Literal["pool", "slots"]
 
 
 def kv_bytes_per_token(spec: ModelSpec, itemsize: int) -> int:
@@ -34,21 +38,46 @@ def blocks_for_length(num_tokens: int, block_size: int) -> int:
 
 
 def kv_budget_bytes(
-    free_after_load: int, total_bytes: int, utilization: float, activation_bytes: int
+    reading: MemoryReading | None,
+    utilization: float,
+    activation_bytes: int,
+    capture_bytes: int = 0,
+    policy: MemoryPolicy = "device",
 ) -> int:
     """Return the bytes a device leaves for KV once the weights are resident.
 
-    `utilization` multiplies the total: it is a promise about the whole device, so what
-    other processes hold comes out of the budget. May be negative.
+    May be negative: beside other processes the `device` policy can keep back more than is
+    free (see `reserve_bytes`).
 
     Args:
-        free_after_load: Free bytes as the driver tells them after loading.
-        total_bytes: All bytes of the device.
+        reading: The device with the weights on it; None where there is none to divide.
         utilization: Share of the total to plan with, in (0, 1].
         activation_bytes: What the largest step wants for a moment.
+        capture_bytes: What recorded steps are given first.
+        policy: Whose promise the utilization is.
+
+    Raises:
+        OptionError: There is no device figure to divide.
     """
-    reserve_bytes = total_bytes - int(utilization * total_bytes)
-    return free_after_load - reserve_bytes - activation_bytes
+    if reading is None:
+        message = (
+            "--kv-pool fill divides the memory of a GPU, and there is none here: a share of a "
+            "machine's memory is a promise no allocator keeps. Say how much with "
+            "--kv-cache-bytes, e.g. --kv-cache-bytes 1GiB, or leave out --kv-pool."
+        )
+        raise OptionError(message)
+    kept_back = reserve_bytes(reading, utilization, policy)
+    return PoolRoom(reading, 0, kept_back, activation_bytes, capture_bytes).budget_bytes
+
+
+def concurrency_at_max_len(num_blocks: int, blocks_per_request: int) -> int:
+    """Return how many requests of the longest length fit at once, unclamped."""
+    return num_blocks // blocks_per_request
+
+
+def bound_by(concurrency: int, max_num_seqs: int) -> PoolBound:
+    """Return what limits requests of the longest length: the pool, or the slots."""
+    return "pool" if concurrency < max_num_seqs else "slots"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +89,14 @@ class PoolDemand:
         max_model_len: Longest request in tokens.
         block_size: Tokens per block.
         block_bytes: Bytes per block over all layers.
+        num_sink_blocks: Blocks that padding rows write to and no request holds.
     """
 
     max_num_seqs: int
     max_model_len: int
     block_size: int
     block_bytes: int
+    num_sink_blocks: int = 0
 
     @property
     def blocks_per_request(self) -> int:
@@ -76,6 +107,14 @@ class PoolDemand:
     def num_blocks(self) -> int:
         """Blocks with which `max_num_seqs` requests of `max_model_len` never wait."""
         return self.max_num_seqs * self.blocks_per_request
+
+    def blocks_in(self, num_bytes: int) -> int:
+        """Return the whole blocks for requests in a pool of `num_bytes`, never negative."""
+        return max(0, num_bytes // self.block_bytes - self.num_sink_blocks)
+
+    def bytes_of(self, num_blocks: int) -> int:
+        """Return the bytes of a pool of `num_blocks` for requests, sink blocks included."""
+        return (num_blocks + self.num_sink_blocks) * self.block_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +130,8 @@ class KVPoolPlan:
         sized_by: What set `num_blocks`: `demand`, `fill`, `num_blocks` or `kv_cache_bytes`.
         num_sink_blocks: Blocks beside them that padding rows write to: 1 where steps are
             padded, else 0.
-        reading: The device as it was when the pool was sized; None where it was not asked.
+        reading: The device with the weights on it, planned or asked; None where no device
+            was divided.
         reserve_bytes: What the utilization keeps back of the device; 0 where it has no say.
         activation_bytes: What the largest step wants for a moment.
         capture_bytes: What recorded steps were given before the pool took the rest.
@@ -101,7 +141,7 @@ class KVPoolPlan:
     block_bytes: int
     block_size: int
     concurrency_at_max_len: int
-    bound_by: Literal["pool", "slots"]
+    bound_by: PoolBound
     sized_by: str
     num_sink_blocks: int = 0
     reading: MemoryReading | None = None
@@ -116,35 +156,72 @@ class KVPoolPlan:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens the pool holds."""
+        """Tokens that requests can hold."""
         return self.num_blocks * self.block_size
 
+    @property
+    def total_bytes(self) -> int | None:
+        """All bytes of the device."""
+        return None if self.reading is None else self.reading.total_bytes
 
-def plan_kv_pool(demand: PoolDemand, num_blocks: int, sized_by: str) -> KVPoolPlan:
+    @property
+    def free_after_load(self) -> int | None:
+        """Bytes that were free once the weights were resident."""
+        return None if self.reading is None else self.reading.free_bytes
+
+    @property
+    def other_processes_bytes(self) -> int | None:
+        """Bytes of the device that other processes held."""
+        return None if self.reading is None else self.reading.other_processes_bytes
+
+
+def plan_kv_pool(
+    demand: PoolDemand, num_blocks: int, sized_by: str, room: PoolRoom | None = None
+) -> KVPoolPlan:
     """Make the plan of a pool of `num_blocks`, if one request of the longest length fits.
+
+    Args:
+        demand: What the pool is for.
+        num_blocks: Blocks for requests, sink blocks apart.
+        sized_by: What set the number.
+        room: The device it lies on; None where none was divided.
 
     Raises:
         DoesNotFitError: It does not; names the longest length that would.
     """
+    num_blocks = max(num_blocks, 0)
     if num_blocks < demand.blocks_per_request:
-        longest = max(num_blocks, 0) * demand.block_size
-        what = (
-            f"The KV pool of {max(num_blocks, 0):,} blocks ({longest:,} tokens) cannot hold one "
-            f"request of {demand.max_model_len:,} tokens."
-        )
-        advice = (f"--max-model-len {longest}",) if longest else ()
-        raise DoesNotFitError(
-            what,
-            demand.blocks_per_request * demand.block_bytes,
-            max(num_blocks, 0) * demand.block_bytes,
-            advice,
-        )
-    concurrency = num_blocks // demand.blocks_per_request
+        raise _under_one_request(demand, num_blocks, sized_by, room)
+    concurrency = concurrency_at_max_len(num_blocks, demand.blocks_per_request)
     return KVPoolPlan(
         num_blocks=num_blocks,
         block_bytes=demand.block_bytes,
         block_size=demand.block_size,
         concurrency_at_max_len=concurrency,
-        bound_by="pool" if concurrency < demand.max_num_seqs else "slots",
+        bound_by=bound_by(concurrency, demand.max_num_seqs),
         sized_by=sized_by,
+        num_sink_blocks=demand.num_sink_blocks,
+        reading=room.reading if room else None,
+        reserve_bytes=room.reserve_bytes if room else 0,
+        activation_bytes=room.activation_bytes if room else 0,
+        capture_bytes=room.capture_bytes if room else 0,
+    )
+
+
+def _under_one_request(
+    demand: PoolDemand, num_blocks: int, sized_by: str, room: PoolRoom | None
+) -> DoesNotFitError:
+    longest = num_blocks * demand.block_size
+    what = (
+        f"The KV pool of {num_blocks:,} blocks ({longest:,} tokens) cannot hold one "
+        f"request of {demand.max_model_len:,} tokens."
+    )
+    if room is not None and sized_by == "fill":
+        what = f"{what} {room.describe()}"
+    return DoesNotFitError(
+        what,
+        demand.bytes_of(demand.blocks_per_request),
+        demand.bytes_of(num_blocks) if num_blocks else 0,
+        (f"--max-model-len {longest}",) if longest else (),
+        room.divide(demand.bytes_of(num_blocks) if num_blocks else 0) if room else None,
     )

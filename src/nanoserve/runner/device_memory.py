@@ -1,109 +1,206 @@
-"""How much memory this process may have, asked of the operating system and the driver.
+"""`MemoryProbe`: the only place that asks a device what it holds, has free and peaked at.
 
-Owns reading; decides nothing (see `plan`). The parsers are pure.
+Owns asking; what the figures are compared with is planned in `plan`. Every figure of CUDA
+comes through `CudaFigures`, so that the arithmetic is tested without a device.
 """
 
-from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+import ctypes
+import os
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 
-from nanoserve.errors import InvariantError
-from nanoserve.units import KIB
-
-_NO_LIMIT_V1 = 2**60  # version 1 writes "no limit" as a number near 2**63
+from nanoserve.plan.memory_budget import MemoryReading
+from nanoserve.runner.host_memory import host_memory_bytes, parse_status
 
 
-def host_memory_bytes(root: Path = Path("/")) -> int:
-    """Return the bytes this process may still take.
+class MemoryProbe(Protocol):
+    """Who can say how a device's memory is used."""
 
-    The least of the kernel's MemAvailable and what is left under each memory limit of the
-    control groups above this process, versions 1 and 2. Page cache that can be dropped
-    counts as free.
+    def read(self) -> MemoryReading:
+        """Return what the device says now; cheap, and allowed beside running steps."""
+        ...
+
+    def settle(self) -> None:
+        """Give back what the allocator holds and nobody uses, so that `read` tells what stays."""
+        ...
+
+    def peak_delta(self, run: Callable[[], object]) -> int | None:
+        """Return the bytes that `run` took at its highest, over what was held before.
+
+        None where the device cannot say. What other processes do meanwhile has no part
+        in it.
+        """
+        ...
+
+
+class CudaFigures(Protocol):
+    """What torch's allocator and the driver say of one CUDA device; all in bytes."""
+
+    def free_and_total(self) -> tuple[int, int]:
+        """Return the device's free and total bytes, as its driver counts them."""
+        ...
+
+    def allocated(self) -> int:
+        """Return what this process's tensors hold."""
+        ...
+
+    def reserved(self) -> int:
+        """Return what the allocator holds, its cache and rounding included."""
+        ...
+
+    def peak_allocated(self) -> int:
+        """Return the highest `allocated` since `start_peak`, steps still running included."""
+        ...
+
+    def empty_cache(self) -> None:
+        """Give back what the allocator holds and no tensor uses."""
+        ...
+
+    def start_peak(self) -> None:
+        """Let `peak_allocated` begin at the present level."""
+        ...
+
+    def process_bytes(self) -> int | None:
+        """Return the driver's figure of this whole process; None where it has none."""
+        ...
+
+
+class CudaProbe:
+    """A CUDA device through torch's allocator and the driver.
+
+    The driver's context of this process is what NVML says of the process beyond the
+    allocator's. Without `pynvml`, or in a container whose process ids NVML does not know,
+    that figure is missing: the context then counts under other processes.
+    """
+
+    def __init__(self, figures: CudaFigures) -> None:
+        self._figures = figures
+
+    def read(self) -> MemoryReading:
+        """Return what the device says now."""
+        free_bytes, total_bytes = self._figures.free_and_total()
+        own_bytes = self._figures.reserved()
+        process_bytes = self._figures.process_bytes() or 0
+        return MemoryReading(total_bytes, free_bytes, own_bytes, max(0, process_bytes - own_bytes))
+
+    def settle(self) -> None:
+        """Empty the allocator's cache."""
+        self._figures.empty_cache()
+
+    def peak_delta(self, run: Callable[[], object]) -> int:
+        """Return the bytes that `run` allocated at its highest.
+
+        The mark alone would count what was resident before, weights above all, once more.
+        """
+        self.settle()
+        self._figures.start_peak()
+        level_bytes = self._figures.allocated()
+        run()
+        return self._figures.peak_allocated() - level_bytes
+
+
+class TorchCuda:
+    """`CudaFigures` of a real device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def free_and_total(self) -> tuple[int, int]:
+        """Return the device's free and total bytes, as its driver counts them."""
+        return torch.cuda.mem_get_info(self._device)
+
+    def allocated(self) -> int:
+        """Return what this process's tensors hold."""
+        return torch.cuda.memory_allocated(self._device)
+
+    def reserved(self) -> int:
+        """Return what the allocator holds, its cache and rounding included."""
+        return torch.cuda.memory_reserved(self._device)
+
+    def peak_allocated(self) -> int:
+        """Return the highest `allocated` since `start_peak`, steps still running included."""
+        torch.cuda.synchronize(self._device)
+        return torch.cuda.max_memory_allocated(self._device)
+
+    def empty_cache(self) -> None:
+        """Give back what the allocator holds and no tensor uses."""
+        torch.cuda.empty_cache()
+
+    def start_peak(self) -> None:
+        """Let `peak_allocated` begin at the present level."""
+        torch.cuda.reset_peak_memory_stats(self._device)
+
+    def process_bytes(self) -> int | None:
+        """Return NVML's figure of this process; None where NVML or the process is not found."""
+        try:
+            nvml: Any = import_module("pynvml")
+        except ImportError:
+            return None
+        try:
+            nvml.nvmlInit()
+            uuid = torch.cuda.get_device_properties(self._device).uuid
+            handle = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}".encode())
+            processes = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        except nvml.NVMLError:
+            return None
+        return next((p.usedGpuMemory for p in processes if p.pid == os.getpid()), None)
+
+
+class HostProbe:
+    """The CPU's memory, as the kernel counts it for this process.
+
+    The total is what this process may have in all: what it holds and what is still free to
+    it. Its own bytes are anonymous pages alone: pages of a mapped file can be dropped.
 
     Args:
         root: Folder that holds `proc` and `sys`.
-
-    Raises:
-        InvariantError: There is no MemAvailable line; it is Linux's since 3.14.
+        trim: Gives back what the C library keeps of freed memory.
     """
-    available = parse_mem_available((root / "proc/meminfo").read_text())
-    return max(0, min([available, *_cgroup_rooms(root)]))
+
+    def __init__(self, root: Path = Path("/"), trim: Callable[[], None] | None = None) -> None:
+        self._root = root
+        self._self = root / "proc/self"
+        self._trim = trim or trim_heap
+
+    def read(self) -> MemoryReading:
+        """Return what the kernel says now."""
+        own_bytes = self._sizes()["RssAnon"]
+        free_bytes = host_memory_bytes(self._root)
+        return MemoryReading(own_bytes + free_bytes, free_bytes, own_bytes)
+
+    def settle(self) -> None:
+        """Let the C library give back what it keeps of freed memory."""
+        self._trim()
+
+    def peak_delta(self, run: Callable[[], object]) -> int | None:
+        """Return the resident bytes that `run` took at its highest.
+
+        None where the kernel does not let a process reset its high-water mark.
+        """
+        self.settle()
+        try:
+            (self._self / "clear_refs").write_text("5")  # resets VmHWM; see proc(5)
+        except OSError:
+            return None
+        level_bytes = self._sizes()["VmRSS"]
+        run()
+        return self._sizes()["VmHWM"] - level_bytes
+
+    def _sizes(self) -> dict[str, int]:
+        return parse_status((self._self / "status").read_text())
 
 
-def parse_mem_available(meminfo: str) -> int:
-    """Return MemAvailable of /proc/meminfo, in bytes.
-
-    Raises:
-        InvariantError: The line is missing.
-    """
-    for line in meminfo.splitlines():
-        name, _, value = line.partition(":")
-        if name == "MemAvailable":
-            return int(value.split()[0]) * KIB
-    message = "/proc/meminfo has no MemAvailable line. Size the KV pool with --kv-cache-bytes."
-    raise InvariantError(message)
+def trim_heap() -> None:
+    """Give back what the C library keeps of freed memory, where it is one that can."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
-def parse_cgroup_paths(proc_self_cgroup: str) -> dict[str, str]:
-    """Return the group of this process in each memory hierarchy: keys 'v1' and 'v2'."""
-    paths = {}
-    for line in proc_self_cgroup.splitlines():
-        hierarchy, controllers, path = line.split(":", 2)
-        if hierarchy == "0" and not controllers:
-            paths["v2"] = path
-        elif "memory" in controllers.split(","):
-            paths["v1"] = path
-    return paths
-
-
-def parse_limit(text: str) -> int | None:
-    """Return a control group's limit in bytes; None where there is none."""
-    stripped = text.strip()
-    if stripped == "max":
-        return None
-    limit = int(stripped)
-    return None if limit >= _NO_LIMIT_V1 else limit
-
-
-def parse_droppable_cache(memory_stat: str) -> int:
-    """Return the bytes of page cache in memory.stat that the kernel would drop first."""
-    fields = dict(line.split() for line in memory_stat.splitlines() if line.strip())
-    return int(fields.get("total_inactive_file", fields.get("inactive_file", 0)))
-
-
-def cuda_memory(device: torch.device) -> tuple[int, int]:
-    """Return free and total bytes of a CUDA device, as its driver counts them."""
-    free_bytes, total_bytes = torch.cuda.mem_get_info(device)
-    return free_bytes, total_bytes
-
-
-def has_native_bf16() -> bool:
-    """Whether this CPU multiplies bfloat16 in hardware, rather than through float32."""
-    # oneDNN's own check holds for any AVX-512 processor; without the BF16 extension that
-    # one multiplies through float32.
-    if torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2", "AVX512"):
-        has_avx512 = torch.cpu._is_avx512_bf16_supported()
-        return has_avx512 or torch.cpu._is_amx_tile_supported()
-    return torch.ops.mkldnn._is_mkldnn_bf16_supported()
-
-
-def _cgroup_rooms(root: Path) -> Iterator[int]:
-    """Yield what is left under each limit above this process."""
-    own_groups = root / "proc/self/cgroup"
-    if not own_groups.exists():
-        return
-    layouts = {
-        "v2": (root / "sys/fs/cgroup", "memory.max", "memory.current"),
-        "v1": (root / "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
-    }
-    for version, path in parse_cgroup_paths(own_groups.read_text()).items():
-        mount, limit_name, usage_name = layouts[version]
-        group = PurePosixPath(path)
-        for ancestor in (group, *group.parents):
-            folder = mount / ancestor.relative_to("/")
-            limit_file = folder / limit_name
-            limit = parse_limit(limit_file.read_text()) if limit_file.exists() else None
-            if limit is not None:
-                usage = int((folder / usage_name).read_text())
-                yield limit - usage + parse_droppable_cache((folder / "memory.stat").read_text())
+def probe_of(device: torch.device) -> MemoryProbe:
+    """Return the probe of a device."""
+    return CudaProbe(TorchCuda(device)) if device.type == "cuda" else HostProbe()

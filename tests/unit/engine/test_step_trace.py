@@ -194,12 +194,15 @@ def test_an_old_trace_is_replaced(tmp_path: Path) -> None:
     assert read_step_trace(path) == [make_step()]
 
 
-def test_a_file_that_cannot_be_written_is_an_option_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "reason"), [("missing/trace.jsonl", "No such file"), ("a\0b", "null")]
+)
+def test_a_file_that_cannot_be_written_is_an_option_error(
+    tmp_path: Path, name: str, reason: str
+) -> None:
     """The flag and the system's reason are named."""
-    path = tmp_path / "missing" / "trace.jsonl"
-
-    with pytest.raises(OptionError, match=r"--trace-file is .*No such file"):
-        open_step_trace(str(path))
+    with pytest.raises(OptionError, match=f"--trace-file .*{reason}"):
+        open_step_trace(str(tmp_path / name))
 
 
 def test_a_file_gone_bad_ends_the_trace_alone(

@@ -9,9 +9,10 @@ import pytest
 from nanoserve.errors import BootUnsound
 from nanoserve.plan.boot_checks import check_boot_info
 from nanoserve.plan.boot_info import CaptureOutcome, boot_info, boot_lines
-from nanoserve.plan.boot_plan import BootPlan, DeviceFacts
+from nanoserve.plan.boot_plan import BootPlan
 from nanoserve.plan.boot_report import BootReport, BudgetLine, StageReport
 from nanoserve.plan.capture_plan import CaptureRequest, plan_capture
+from nanoserve.plan.device_facts import DeviceFacts
 from nanoserve.plan.kv_plan import KVPoolPlan
 from nanoserve.plan.memory_budget import MemoryBudget, MemoryReading
 from nanoserve.units import GIB, MIB
@@ -30,7 +31,7 @@ POOL = KVPoolPlan(
     capture_bytes=32 * MIB,
 )
 PLAN = BootPlan(
-    device=DeviceFacts("cuda", "a card", 8 * GIB, 7 * GIB, 4, True),
+    device=DeviceFacts("cuda", "a card", MemoryReading(8 * GIB, 7 * GIB), 4, True),
     dtype="bfloat16",
     threads=4,
     max_num_seqs=8,

@@ -1,173 +1,224 @@
 """Every number of a boot, decided before a byte is loaded."""
 
-import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from nanoserve.errors import DoesNotFitError
+from nanoserve.errors import CaptureTooSmall, DoesNotFitError, OptionError
 from nanoserve.options import EngineOptions
-from nanoserve.plan.boot_plan import DeviceFacts, plan_boot, replan_kv_pool
-from nanoserve.spec.model_spec import ModelSpec
+from nanoserve.plan.boot_plan import plan_boot, replan_kv_pool
+from nanoserve.plan.capture_plan import BackendFacts
+from nanoserve.plan.memory_budget import MemoryReading
 from nanoserve.units import GIB, MIB
+from tests.plan_cases import CPU, GPU, LLAMA_32_1B, SHARED_GPU, SMOLLM2, gib, with_free
 
-SMOLLM2 = ModelSpec(
-    architecture="llama",
-    num_layers=30,
-    hidden_size=576,
-    num_heads=9,
-    num_kv_heads=3,
-    head_dim=64,
-    intermediate_size=1536,
-    vocab_size=49152,
-    max_position_embeddings=8192,
-    tie_word_embeddings=True,
-)
-CPU = DeviceFacts("cpu", "this CPU", 16 * GIB, 12 * GIB, 2, has_native_bf16=False)
-GPU = DeviceFacts("cuda", "a GPU", 24 * GIB, 23 * GIB, 8, has_native_bf16=True)
+EAGER = EngineOptions(decode_mode="eager")
 
 
 def test_cpu_defaults() -> None:
-    """On a CPU the pool follows demand and the budget is 512 tokens."""
+    """On a CPU the pool follows demand, and steps run as they come."""
     plan = plan_boot(SMOLLM2, EngineOptions(), CPU)
 
     assert plan.max_model_len == 2048
     assert plan.max_num_batched_tokens == 512
     assert plan.kv_pool.num_blocks == 8 * 128
-    assert plan.kv_pool.sized_by == "demand"
+    assert (plan.kv_pool.sized_by, plan.kv_pool.num_sink_blocks) == ("demand", 0)
     assert plan.weight_bytes == 134_515_008 * 4
     assert plan.threads == 2
-
-
-def test_dtype_follows_the_hardware() -> None:
-    """Auto is bfloat16 where it is native, and float32 with the reason elsewhere."""
-    with_bf16 = plan_boot(SMOLLM2, EngineOptions(), replace(CPU, has_native_bf16=True))
-    without = plan_boot(SMOLLM2, EngineOptions(), CPU)
-    asked = plan_boot(SMOLLM2, EngineOptions(dtype="bfloat16"), CPU)
-
-    assert (with_bf16.dtype, without.dtype, asked.dtype) == ("bfloat16", "float32", "bfloat16")
-    assert "no native bfloat16" in without.notes[0]
-    assert with_bf16.kv_pool.pool_bytes * 2 == without.kv_pool.pool_bytes
-
-
-def test_context_is_clamped_to_the_models() -> None:
-    """A context over the model's is clamped, and both numbers are said once."""
-    plan = plan_boot(SMOLLM2, EngineOptions(max_model_len=10_000), CPU)
-
-    assert plan.max_model_len == 8192
-    assert any("10,000" in note and "8,192" in note for note in plan.notes)
-
-
-def test_short_model_sets_the_default_context() -> None:
-    """The default context is the model's where that is less than 2,048."""
-    plan = plan_boot(replace(SMOLLM2, max_position_embeddings=512), EngineOptions(), CPU)
-
-    assert plan.max_model_len == 512
-    assert not any("512" in note for note in plan.notes)
-
-
-def test_budget_is_never_under_the_slots() -> None:
-    """The default token budget grows with the slots, so every decode fits in one step."""
-    plan = plan_boot(SMOLLM2, EngineOptions(max_num_seqs=600, max_model_len=64), CPU)
-
-    assert plan.max_num_batched_tokens == 600
+    assert (plan.decode_mode, plan.capture) == ("eager", None)
 
 
 def test_gpu_pool_fills_the_device() -> None:
-    """On a GPU the pool takes what utilization leaves after weights and activations."""
+    """On a GPU the pool takes what the utilization leaves, in whole blocks."""
     plan = plan_boot(SMOLLM2, EngineOptions(), GPU)
-    used = plan.weight_bytes + plan.activation_bytes + plan.kv_pool.pool_bytes
+    pool = plan.kv_pool
+    reserve_bytes = gib(24) - int(0.9 * gib(24))
 
-    assert plan.kv_pool.sized_by == "fill"
+    assert (pool.sized_by, plan.decode_mode, pool.num_sink_blocks) == ("fill", "captured", 1)
     assert plan.max_num_batched_tokens == 2048
-    reserve = 24 * GIB - int(0.9 * 24 * GIB)
-    assert 0 <= 23 * GIB - reserve - used < plan.kv_pool.block_bytes
+    assert pool.reserve_bytes == reserve_bytes
+    assert 0 <= gib(23) - reserve_bytes - plan.planned_bytes < pool.block_bytes
 
 
-def test_measured_free_bytes_resize_a_filling_pool() -> None:
-    """After loading, a filling pool is sized again from what is really free."""
-    plan = plan_boot(SMOLLM2, EngineOptions(), GPU)
-    pool = replan_kv_pool(plan, 20 * GIB, 0.9)
+def test_captured_steps_are_taken_off_before_the_pool() -> None:
+    """What the widest shape needs is a part of its own; a byte count given by hand replaces it."""
+    eager = plan_boot(SMOLLM2, EAGER, GPU)
+    captured = plan_boot(SMOLLM2, EngineOptions(), GPU)
+    by_hand = plan_boot(SMOLLM2, EngineOptions(capture_bytes=GIB), GPU)
 
-    assert pool.num_blocks < plan.kv_pool.num_blocks
-    assert replan_kv_pool(plan_boot(SMOLLM2, EngineOptions(), CPU), 1, 0.9).sized_by == "demand"
+    assert captured.capture is not None
+    assert captured.kv_pool.capture_bytes == captured.capture.arena_bytes == 8 * 9 * 2048 * 4
+    assert by_hand.kv_pool.capture_bytes == by_hand.budget.part_bytes("capture") == GIB
+    lost_bytes = eager.kv_pool.pool_bytes - by_hand.kv_pool.pool_bytes
+    assert 0 <= lost_bytes - GIB < 2 * eager.kv_pool.block_bytes
+
+
+def test_backend_says_what_a_shape_takes() -> None:
+    """A kernel that reads lengths from the device is captured at one width."""
+    facts = BackendFacts(depends_on_width=False, arena_bytes=lambda rows, width: rows * MIB)
+    plan = plan_boot(SMOLLM2, EngineOptions(), GPU, facts)
+
+    assert plan.capture is not None
+    assert plan.capture.count == 4
+    assert plan.kv_pool.capture_bytes == 8 * MIB
+
+
+def test_budget_is_the_whole_device() -> None:
+    """The parts are what the plan holds, and sum to the device."""
+    plan = plan_boot(LLAMA_32_1B, EngineOptions(), GPU)
+    budget = plan.budget
+
+    assert budget.total_bytes == sum(part.num_bytes for part in budget.parts) == gib(24)
+    assert budget.part_bytes("weights") == plan.weight_bytes
+    assert budget.part_bytes("driver context") == GIB
+    assert budget.part_bytes("kv pool") == plan.kv_pool.pool_bytes
+    assert budget.part_bytes("activations") == plan.activation_bytes
+    assert 0 <= budget.part_bytes("unassigned") < plan.kv_pool.block_bytes
+
+
+def test_what_the_process_held_before_has_a_line() -> None:
+    """On a CPU the interpreter's own bytes are neither weights nor others'."""
+    reading = MemoryReading(16 * GIB, 12 * GIB, own_bytes=GIB)
+    budget = plan_boot(SMOLLM2, EngineOptions(), replace(CPU, reading=reading)).budget
+
+    assert budget.part_bytes("this process at start") == GIB
+    assert budget.part_bytes("other processes") == 3 * GIB
+
+
+def test_demand_on_a_gpu_takes_no_more_than_it_needs() -> None:
+    """Who shares a card gets the pool of a CPU boot there."""
+    pool = plan_boot(SMOLLM2, replace(EAGER, kv_pool="demand"), GPU).kv_pool
+
+    assert (pool.num_blocks, pool.sized_by, pool.reserve_bytes) == (8 * 128, "demand", 0)
+
+
+def test_a_cpu_has_nothing_to_fill() -> None:
+    """Filling a machine's memory needs a byte count."""
+    with pytest.raises(OptionError, match="--kv-cache-bytes"):
+        plan_boot(SMOLLM2, EngineOptions(kv_pool="fill"), CPU)
+
+    by_bytes = EngineOptions(kv_pool="fill", kv_cache_bytes=GIB)
+    assert plan_boot(SMOLLM2, by_bytes, CPU).kv_pool.sized_by == "kv_cache_bytes"
 
 
 def test_asked_sizes_are_kept() -> None:
     """A number of blocks or of bytes sizes the pool, in whole blocks, rounded down."""
     by_blocks = plan_boot(SMOLLM2, EngineOptions(num_blocks=200), CPU).kv_pool
     by_bytes = plan_boot(SMOLLM2, EngineOptions(kv_cache_bytes=200 * MIB), CPU).kv_pool
+    padded = plan_boot(
+        SMOLLM2, EngineOptions(kv_cache_bytes=200 * MIB, decode_mode="bucketed"), CPU
+    ).kv_pool
 
     assert (by_blocks.num_blocks, by_blocks.sized_by) == (200, "num_blocks")
     assert by_bytes.num_blocks == 200 * MIB // by_bytes.block_bytes
+    assert padded.num_blocks == by_bytes.num_blocks - 1
+    assert padded.pool_bytes <= 200 * MIB
+
+
+def test_co_tenant_is_refused_by_name() -> None:
+    """Others' bytes are named, with the policy and the byte count that would work."""
+    options = replace(EAGER, gpu_memory_utilization=0.92, max_model_len=512)
+    with pytest.raises(DoesNotFitError, match=r"9\.50 GiB is held by other processes") as caught:
+        plan_boot(SMOLLM2, options, SHARED_GPU)
+
+    assert caught.value.advice[0] == "--memory-policy process"
+    assert any(advice.startswith("--kv-cache-bytes") for advice in caught.value.advice)
+    assert caught.value.budget is not None
+    assert caught.value.budget.part_bytes("unassigned") < 0
+
+
+def test_co_tenant_boots_under_the_other_policy_and_after_others_leave() -> None:
+    """Nothing is wrong with this process: its own promise holds beside the others."""
+    options = replace(EAGER, gpu_memory_utilization=0.92, max_model_len=512)
+    of_process = replace(options, memory_policy="process")
+    alone = with_free(SHARED_GPU, SHARED_GPU.free_bytes + gib(5.8))
+
+    assert plan_boot(SMOLLM2, of_process, SHARED_GPU).kv_pool.num_blocks > 0
+    assert plan_boot(SMOLLM2, options, alone).kv_pool.num_blocks > 0
+    assert plan_boot(SMOLLM2, of_process, alone).kv_pool.num_blocks > 0
 
 
 def test_pool_under_one_request_stops_the_boot() -> None:
     """A pool that cannot hold one request of max_model_len is refused with what would do."""
-    with pytest.raises(DoesNotFitError) as caught:
+    with pytest.raises(DoesNotFitError, match="cannot hold one request") as caught:
         plan_boot(SMOLLM2, EngineOptions(num_blocks=10), CPU)
 
-    assert "--max-model-len 160" in caught.value.advice
-    assert "leave out --num-blocks" in caught.value.advice
+    assert caught.value.advice == ("--max-model-len 160", "--num-blocks 1024")
 
 
-def test_too_little_memory_names_all_parts() -> None:
+def test_demand_over_memory_offers_fewer_requests() -> None:
     """A boot that cannot fit says what weights, pool and activations need."""
-    small = replace(CPU, free_bytes=GIB)
     with pytest.raises(DoesNotFitError, match="do not fit together on this CPU") as caught:
-        plan_boot(SMOLLM2, EngineOptions(), small)
+        plan_boot(SMOLLM2, EngineOptions(), with_free(CPU, GIB))
 
     assert caught.value.have_bytes == GIB
     assert caught.value.need_bytes > GIB
-    assert caught.value.advice
+    names = {advice.split()[0] for advice in caught.value.advice}
+    assert {"--max-model-len", "--max-num-seqs", "--kv-cache-bytes"} <= names
 
 
-def test_model_over_memory_has_no_advice() -> None:
-    """Where the weights alone are too big, no flag of ours is offered."""
-    with pytest.raises(DoesNotFitError) as caught:
-        plan_boot(SMOLLM2, EngineOptions(), replace(CPU, free_bytes=100 * MIB))
+def test_weights_over_memory_are_blamed_alone() -> None:
+    """Where not even the weights load, the pool is not the number that broke."""
+    with pytest.raises(DoesNotFitError, match="The weights do not fit on this CPU") as caught:
+        plan_boot(SMOLLM2, EngineOptions(), with_free(CPU, 100 * MIB))
 
+    assert caught.value.need_bytes == 134_515_008 * 4
     assert caught.value.advice == ()
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    free_mib=st.integers(100, 4000),
-    max_num_seqs=st.integers(1, 64),
-    max_model_len=st.integers(1, 8192),
-    num_blocks=st.none() | st.integers(1, 2000),
-    device=st.sampled_from([CPU, GPU]),
-)
-def test_advice_always_fits(
-    free_mib: int,
-    max_num_seqs: int,
-    max_model_len: int,
-    num_blocks: int | None,
-    device: DeviceFacts,
-) -> None:
-    """Whatever a refusal advises, doing it makes a plan that fits."""
-    facts = replace(device, free_bytes=free_mib * MIB)
-    options = EngineOptions(
-        max_num_seqs=max_num_seqs, max_model_len=max_model_len, num_blocks=num_blocks
-    )
-    try:
-        plan = plan_boot(SMOLLM2, options, facts)
-    except DoesNotFitError as error:
-        for advice in error.advice:
-            plan = plan_boot(SMOLLM2, _follow(options, advice), facts)
-            assert plan.planned_bytes <= facts.free_bytes
-    else:
-        assert plan.planned_bytes <= facts.free_bytes
+def test_capture_list_under_one_bucket_stops_the_boot() -> None:
+    """Every limit that is too low is raised in one advice; the other is to do without."""
+    options = EngineOptions(decode_mode="captured", warm_width=64, capture_limit=2)
+    with pytest.raises(CaptureTooSmall) as caught:
+        plan_boot(SMOLLM2, options, GPU)
+
+    assert "--decode-mode eager" in caught.value.advice
+    assert "--warm-width 128 --capture-limit 4" in {
+        " ".join(sorted(advice.split(" --"), reverse=True)) and advice
+        for advice in caught.value.advice
+    }
 
 
-def _follow(options: EngineOptions, advice: str) -> EngineOptions:
-    flag = re.fullmatch(r"--([a-z-]+) (\d+)", advice)
-    if flag is None:
-        return replace(options, num_blocks=None, kv_cache_bytes=None)
-    name, value = flag[1].replace("-", "_"), int(flag[2])
-    if name == "max_num_seqs":
-        return replace(options, max_num_seqs=value)
-    assert name == "max_model_len"
-    return replace(options, max_model_len=value)
+def test_measured_bytes_resize_a_filling_pool() -> None:
+    """After loading, a filling pool takes what is really left, by a measured peak if there is one."""
+    plan = plan_boot(SMOLLM2, EngineOptions(), GPU)
+    after = MemoryReading(gib(24), gib(20), plan.weight_bytes, GIB)
+    pool = replan_kv_pool(plan, after, EngineOptions())
+    measured = replan_kv_pool(plan, after, EngineOptions(), activation_bytes=MIB)
+
+    assert pool.reading == after
+    assert pool.num_blocks < plan.kv_pool.num_blocks
+    assert pool.num_sink_blocks == 1
+    freed_bytes = plan.activation_bytes - MIB
+    gained = measured.num_blocks - pool.num_blocks
+    assert abs(gained - freed_bytes / pool.block_bytes) < 1
+    assert measured.activation_bytes == MIB
+
+
+def test_asked_pools_keep_their_blocks_after_loading() -> None:
+    """Only a filling pool is sized again; the others say what the device says now."""
+    options = EngineOptions(num_blocks=200)
+    plan = plan_boot(SMOLLM2, options, GPU)
+    after = MemoryReading(gib(24), GIB, plan.weight_bytes)
+    pool = replan_kv_pool(plan, after, options)
+
+    assert (pool.num_blocks, pool.free_after_load) == (200, GIB)
+
+
+def test_device_that_filled_up_meanwhile_is_refused() -> None:
+    """A pool over what is still free is refused with numbers, before the allocator is asked."""
+    options = EngineOptions(num_blocks=2000)
+    plan = plan_boot(SMOLLM2, options, GPU)
+    full = MemoryReading(gib(24), 100 * MIB, plan.weight_bytes)
+    with pytest.raises(DoesNotFitError, match="does not fit on a GPU beside") as caught:
+        replan_kv_pool(plan, full, options)
+
+    assert caught.value.have_bytes == 100 * MIB
+    assert caught.value.budget is not None
+
+
+def test_filling_pool_with_nothing_left_is_refused() -> None:
+    """Others may have come while the weights loaded."""
+    plan = plan_boot(SMOLLM2, EngineOptions(), GPU)
+    with pytest.raises(DoesNotFitError, match="held by other processes"):
+        replan_kv_pool(plan, MemoryReading(gib(24), GIB, plan.weight_bytes), EngineOptions())

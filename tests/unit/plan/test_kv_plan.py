@@ -1,52 +1,36 @@
-"""Blocks, budgets and pools, held against worked tables."""
-
-import json
-from pathlib import Path
-from typing import Any
+"""Blocks, budgets and pools. The worked table is in tests/golden/test_kv_pool_table.py."""
 
 import pytest
 
-from nanoserve.errors import DoesNotFitError
-from nanoserve.plan.activation_plan import StepShape, plan_activations
+from nanoserve.errors import DoesNotFitError, OptionError
 from nanoserve.plan.kv_plan import (
     PoolDemand,
     blocks_for_length,
+    bound_by,
+    concurrency_at_max_len,
     kv_budget_bytes,
     kv_bytes_per_block,
     kv_bytes_per_token,
     plan_kv_pool,
 )
+from nanoserve.plan.memory_budget import MemoryReading
+from nanoserve.plan.pool_room import PoolRoom
 from nanoserve.spec.model_spec import ModelSpec
+from nanoserve.units import GIB, KIB, MIB
+from tests.plan_cases import LLAMA_32_1B
 
-GOLDEN: dict[str, Any] = json.loads(
-    (Path(__file__).parents[2] / "golden" / "kv_pool_llama32_1b.json").read_text()
-)
-LLAMA_32_1B = ModelSpec(
-    architecture="llama",
-    num_layers=16,
-    hidden_size=2048,
-    num_heads=32,
-    num_kv_heads=8,
-    head_dim=64,
-    intermediate_size=8192,
-    vocab_size=128256,
-    max_position_embeddings=131072,
-    tie_word_embeddings=True,
-)
 BF16 = 2  # bytes
+BLOCK_BYTES = 512 * KIB  # Llama-3.2-1B: 2 * 16 layers * 8 KV heads * 64 * 2 bytes * 16 tokens
 
 
-def demand(max_num_seqs: int, max_model_len: int) -> PoolDemand:
-    block_bytes = kv_bytes_per_block(LLAMA_32_1B, 16, BF16)
-    return PoolDemand(max_num_seqs, max_model_len, 16, block_bytes)
+def demand(max_num_seqs: int, max_model_len: int, num_sink_blocks: int = 0) -> PoolDemand:
+    return PoolDemand(max_num_seqs, max_model_len, 16, BLOCK_BYTES, num_sink_blocks)
 
 
 def test_block_bytes_count_kv_heads() -> None:
     """A block multiplies KV heads; with query heads it would be four times as big."""
-    block_bytes = kv_bytes_per_block(LLAMA_32_1B, GOLDEN["block_size"], BF16)
-
-    assert block_bytes == GOLDEN["block_bytes"]
-    assert block_bytes * 4 == GOLDEN["block_bytes_if_query_heads_were_used"]
+    assert kv_bytes_per_block(LLAMA_32_1B, 16, BF16) == BLOCK_BYTES
+    assert GIB // BLOCK_BYTES == 2048
 
 
 def test_token_bytes_of_llama_31_8b() -> None:
@@ -56,65 +40,46 @@ def test_token_bytes_of_llama_31_8b() -> None:
     assert kv_bytes_per_token(spec, BF16) == 131_072
 
 
-def test_one_long_request() -> None:
-    """A request of 131,072 tokens takes 8,192 blocks and 4 GiB."""
-    blocks = blocks_for_length(131072, 16)
-
-    assert blocks == GOLDEN["one_request_at_131072"]["blocks"]
-    assert blocks * GOLDEN["block_bytes"] == GOLDEN["one_request_at_131072"]["bytes"]
+@pytest.mark.parametrize(("length", "blocks"), [(0, 0), (1, 1), (16, 1), (17, 2), (2048, 128)])
+def test_a_length_takes_whole_blocks(length: int, blocks: int) -> None:
+    """The last block may be held in part."""
+    assert blocks_for_length(length, 16) == blocks
 
 
-@pytest.mark.parametrize(
-    "case",
-    GOLDEN["cases"],
-    ids=lambda c: f"{c['max_batch_size']}x{c['max_model_len']}-last{c['last_row_logits']:d}",
-)
-def test_pool_reproduces_golden_table(case: dict[str, Any]) -> None:
-    """Activations, blocks, concurrency and what bound it equal the table in every cell."""
-    rows, length = case["max_batch_size"], case["max_model_len"]
-    shape = StepShape(
-        num_tokens=rows * length,
-        num_logit_rows=rows if case["last_row_logits"] else rows * length,
-        num_scores=rows * length * length,
-    )
-    activations = plan_activations(LLAMA_32_1B, shape, BF16, logits_itemsize=BF16)
-    free_after_load = GOLDEN["total_bytes"] - GOLDEN["context_bytes"] - GOLDEN["weight_bytes"]
-    budget = kv_budget_bytes(
-        free_after_load,
-        GOLDEN["total_bytes"],
-        GOLDEN["gpu_memory_utilization"],
-        activations.sum_bytes,
-    )
-    num_blocks = max(0, budget // GOLDEN["block_bytes"])
+def test_device_policy_takes_everything_off() -> None:
+    """Reserve, activations and captured steps come out of what is free."""
+    reading = MemoryReading(total_bytes=1000, free_bytes=600, own_bytes=300)
 
-    assert activations.logits_bytes == case["logits_bytes"]
-    assert activations.scores_bytes == case["scores_bytes"]
-    assert activations.mlp_bytes == case["swiglu_bytes"]
-    assert activations.sum_bytes == case["activation_bytes"]
-    assert num_blocks == case["num_blocks"]
-    if "outcome" in case:
-        with pytest.raises(DoesNotFitError):
-            plan_kv_pool(demand(rows, length), num_blocks, "fill")
-        return
-    pool = plan_kv_pool(demand(rows, length), num_blocks, "fill")
-    assert pool.concurrency_at_max_len == case["concurrency_at_max_len"]
-    assert pool.bound_by == case["bound_by"]
+    assert kv_budget_bytes(reading, 0.9, activation_bytes=50, capture_bytes=20) == 430
 
 
-def test_peak_is_the_largest_phase() -> None:
-    """Phases never live at once: the peak is the largest of them, not their sum."""
-    plan = plan_activations(LLAMA_32_1B, StepShape(512, 8, 0), BF16, 4)
+def test_process_policy_counts_this_process_alone() -> None:
+    """The process may grow to its share of the total, and to 0.95 of what is free."""
+    roomy = MemoryReading(total_bytes=1000, free_bytes=900, own_bytes=100)
+    crowded = MemoryReading(total_bytes=1000, free_bytes=400, own_bytes=100)
 
-    assert plan.peak_bytes == plan.mlp_bytes
-    assert plan.sum_bytes == plan.mlp_bytes + plan.logits_bytes
+    assert kv_budget_bytes(roomy, 0.5, 50, policy="process") == 500 - 100 - 50
+    assert kv_budget_bytes(crowded, 0.9, 50, policy="process") == 380 - 50
 
 
-def test_other_tenants_come_out_of_the_budget() -> None:
-    """Utilization is of the whole device, so a budget may be negative beside others."""
-    gib = 2**30
-    budget = kv_budget_bytes(int(0.43 * gib), int(11.63 * gib), 0.92, 0)
+def test_a_budget_may_be_negative() -> None:
+    """Beside others the device policy can keep back more than is free."""
+    assert kv_budget_bytes(MemoryReading(1000, 50), 0.9, 0) == -50
 
-    assert budget / gib == pytest.approx(GOLDEN["co_tenant"]["device_policy_gib"], abs=1e-3)
+
+def test_without_a_device_figure_bytes_must_be_said() -> None:
+    """A share of a machine's memory is no promise: the message names the flag."""
+    with pytest.raises(OptionError, match="--kv-cache-bytes"):
+        kv_budget_bytes(None, 0.9, 0)
+
+
+@pytest.mark.parametrize(("slots", "bound"), [(7, "slots"), (8, "slots"), (9, "pool")])
+def test_pool_binds_exactly_under_the_slots(slots: int, bound: str) -> None:
+    """The pool is what limits only where fewer than the slots fit; concurrency is unclamped."""
+    pool = plan_kv_pool(demand(slots, 2048), 8 * 128, "fill")
+
+    assert pool.concurrency_at_max_len == concurrency_at_max_len(8 * 128, 128) == 8
+    assert pool.bound_by == bound_by(8, slots) == bound
 
 
 def test_pool_under_one_request_is_refused() -> None:
@@ -122,17 +87,22 @@ def test_pool_under_one_request_is_refused() -> None:
     with pytest.raises(DoesNotFitError, match="--max-model-len 160") as caught:
         plan_kv_pool(demand(8, 2048), 10, "num_blocks")
 
-    assert caught.value.need_bytes == 128 * GOLDEN["block_bytes"]
-    assert caught.value.have_bytes == 10 * GOLDEN["block_bytes"]
+    assert caught.value.need_bytes == 128 * BLOCK_BYTES
+    assert caught.value.have_bytes == 10 * BLOCK_BYTES
+    assert caught.value.budget is None
 
 
-def test_negative_budget_is_refused_with_nothing_to_have() -> None:
-    """A negative number of blocks counts as none and offers no length."""
-    with pytest.raises(DoesNotFitError) as caught:
-        plan_kv_pool(demand(8, 2048), -3, "fill")
+def test_refused_filling_pool_says_what_took_the_device() -> None:
+    """Where a device was divided, its parts are in the message and in the error."""
+    reading = MemoryReading(12 * GIB, GIB, 2 * GIB)
+    room = PoolRoom(reading, 2 * GIB, GIB, 16 * MIB, 0)
+    with pytest.raises(DoesNotFitError, match=r"9\.00 GiB is held by other processes") as caught:
+        plan_kv_pool(demand(8, 2048), 0, "fill", room)
 
     assert caught.value.have_bytes == 0
     assert caught.value.advice == ()
+    assert caught.value.budget is not None
+    assert caught.value.budget.part_bytes("unassigned") == -16 * MIB
 
 
 def test_demand_is_slots_times_the_longest_request() -> None:
@@ -142,6 +112,27 @@ def test_demand_is_slots_times_the_longest_request() -> None:
 
     assert wanted.num_blocks == 8 * 129
     assert pool.concurrency_at_max_len == 8
-    assert pool.bound_by == "slots"
     assert pool.num_tokens == 8 * 129 * 16
-    assert pool.pool_bytes == 8 * 129 * GOLDEN["block_bytes"]
+    assert pool.pool_bytes == 8 * 129 * BLOCK_BYTES
+
+
+def test_sink_block_is_beside_the_requests_blocks() -> None:
+    """Padding rows' block costs bytes and holds no request."""
+    wanted = demand(1, 2048, num_sink_blocks=1)
+    pool = plan_kv_pool(wanted, wanted.blocks_in(129 * BLOCK_BYTES), "kv_cache_bytes")
+
+    assert pool.num_blocks == 128
+    assert pool.pool_bytes == wanted.bytes_of(128) == 129 * BLOCK_BYTES
+    assert wanted.blocks_in(0) == 0
+
+
+def test_pool_carries_the_device_it_lies_on() -> None:
+    """The plan answers for total, free and other processes' bytes; None where none was asked."""
+    room = PoolRoom(MemoryReading(GIB, 600 * MIB, 100 * MIB), 100 * MIB, 3, 2, 1)
+    pool = plan_kv_pool(demand(1, 16), 4, "fill", room)
+    alone = plan_kv_pool(demand(1, 16), 4, "fill")
+
+    assert (pool.total_bytes, pool.free_after_load) == (GIB, 600 * MIB)
+    assert pool.other_processes_bytes == 324 * MIB
+    assert (pool.reserve_bytes, pool.activation_bytes, pool.capture_bytes) == (3, 2, 1)
+    assert (alone.total_bytes, alone.free_after_load, alone.other_processes_bytes) == (None,) * 3

@@ -1,0 +1,238 @@
+"""Checks on a device what the tests can only check on a stand-in; exits 1 on a mismatch.
+
+Boots a model of the shape of Llama 3.2 1B with random weights, made on the device, and
+serves one ragged crowd in every decode mode, short requests finishing first:
+
+1. float32: captured writes the very K and V that bucketed writes, bit for bit, and draws
+   eager's tokens.
+2. bfloat16: the budget planned and measured, line by line, and the time between two tokens
+   of a request: median and 99th percentile of each mode.
+
+    python scripts/gpu_check.py
+    python scripts/gpu_check.py --device cpu --tiny     no device: the same checks, in seconds
+"""
+
+import gc
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal
+
+import torch
+import typer
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models
+
+from nanoserve.engine.interface import GenerationRequest
+from nanoserve.launch.boot import BootedEngine, boot_model
+from nanoserve.launch.find_device import find_device
+from nanoserve.launch.stages import SilentListener, Stages
+from nanoserve.model.decoder import Decoder
+from nanoserve.options import DecodeMode, EngineOptions
+from nanoserve.plan.boot_info import boot_lines
+from nanoserve.runner.device_memory import probe_of
+from nanoserve.sched.sampling_params import SamplingParams
+from nanoserve.spec.model_spec import ModelSpec
+from nanoserve.text.tokenizer import Tokenizer
+
+LLAMA_1B = ModelSpec(
+    architecture="llama",
+    num_layers=16,
+    hidden_size=2048,
+    num_heads=32,
+    num_kv_heads=8,
+    head_dim=64,
+    intermediate_size=8192,
+    vocab_size=128256,
+    max_position_embeddings=131072,
+    rope_theta=500000.0,
+    tie_word_embeddings=True,
+)
+TINY = replace(
+    LLAMA_1B,
+    num_layers=2,
+    hidden_size=64,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=16,
+    intermediate_size=128,
+    vocab_size=512,
+    max_position_embeddings=512,
+)
+
+
+class RandomModel:
+    """A model whose weights are drawn where they lie; the same ones every time."""
+
+    name = "random"
+    stop_token_ids: frozenset[int] = frozenset()
+    chat_template = None
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self.spec = spec
+        backend = Backend(models.WordLevel({"a": 0}, unk_token="a"))
+        backend.decoder = decoders.ByteLevel()
+        self.tokenizer = Tokenizer(backend)
+
+    def fill(self, decoder: Decoder, on_progress: Callable[[int, int], None]) -> str:
+        """Draw every parameter; norms are about 1."""
+        parameters = dict(decoder.named_parameters())
+        device = next(iter(parameters.values())).device
+        generator = torch.Generator(device).manual_seed(0)
+        for index, (name, parameter) in enumerate(parameters.items()):
+            mean = 1.0 if "norm" in name else 0.0
+            std = 1.0 / parameter.shape[-1] ** 0.5
+            parameter.normal_(mean, std, generator=generator)
+            on_progress(index + 1, len(parameters))
+        return f"{len(parameters)} random parameters"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a crowd got.
+
+    Attributes:
+        token_ids: New tokens of each request.
+        gaps_s: Seconds between two tokens of one request, all requests together.
+        kv: The pool after the last step, sink block apart.
+    """
+
+    token_ids: dict[str, list[int]] = field(default_factory=dict)
+    gaps_s: list[float] = field(default_factory=list)
+    kv: list[torch.Tensor] = field(default_factory=list)
+
+
+def make_crowd(spec: ModelSpec, num_requests: int, longest: int) -> list[GenerationRequest]:
+    """Return requests of every length up to `longest` prompt tokens and as many new ones."""
+    draw = random.Random(0)
+    crowd = []
+    for index in range(num_requests):
+        prompt = tuple(draw.randrange(spec.vocab_size) for _ in range(draw.randint(1, longest)))
+        sampling = SamplingParams(draw.randint(2, longest), temperature=0.0, ignore_eos=True)
+        crowd.append(GenerationRequest(f"r{index}", prompt, sampling))
+    return crowd
+
+
+def serve(booted: BootedEngine, crowd: list[GenerationRequest]) -> Outcome:
+    """Serve a crowd to its end."""
+    outcome = Outcome({request.request_id: [] for request in crowd})
+    last_s: dict[str, float] = {}
+    for request in crowd:
+        booted.core.add(request)
+    while booted.core.has_work:
+        deltas = booted.core.step()
+        now_s = time.perf_counter()
+        for delta in deltas:
+            outcome.token_ids[delta.request_id] += delta.token_ids
+            if delta.token_ids and delta.request_id in last_s:
+                outcome.gaps_s.append(now_s - last_s[delta.request_id])
+            last_s[delta.request_id] = now_s
+    num_blocks = booted.pool.num_blocks
+    outcome.kv = [part[:num_blocks].cpu() for layer in booted.pool.layers for part in layer]
+    return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One device, model and crowd, and what is served in each mode."""
+
+    spec: ModelSpec
+    device: Literal["cpu", "cuda"]
+    crowd: list[GenerationRequest]
+    max_model_len: int
+
+    def run(self, dtype: str, mode: DecodeMode, **changes: object) -> tuple[BootedEngine, Outcome]:
+        """Boot and serve; the engine that is returned is the caller's to let go."""
+        options = EngineOptions(
+            device=self.device,
+            dtype=dtype,  # type: ignore[arg-type]
+            decode_mode=mode,
+            max_model_len=self.max_model_len,
+            **changes,  # type: ignore[arg-type]
+        )
+        stages = Stages(SilentListener(), probe_of(find_device(self.device)))
+        booted = boot_model(RandomModel(self.spec), options, stages)
+        return booted, serve(booted, self.crowd)
+
+
+def check_equality(check: Check) -> list[str]:
+    """Return what differs between the modes in float32."""
+    outcomes = {}
+    num_blocks = 8 * -(-check.max_model_len // 16)
+    for mode in ("eager", "bucketed", "captured"):
+        _, outcomes[mode] = check.run("float32", mode, num_blocks=num_blocks)
+        release()
+    eager, bucketed, captured = outcomes.values()
+    problems = []
+    if eager.token_ids != captured.token_ids:
+        problems.append(f"captured and eager differ in {_share(eager, captured):.1%} of tokens")
+    pairs = zip(bucketed.kv, captured.kv, strict=True)
+    if bucketed.token_ids != captured.token_ids or not all(torch.equal(*pair) for pair in pairs):
+        problems.append("captured and bucketed differ")
+    num_tokens = sum(map(len, eager.token_ids.values()))
+    print(f"float32: {num_tokens:,} tokens of {len(check.crowd)} requests, three modes")
+    return problems
+
+
+def measure(check: Check, modes: dict[str, dict[str, object]]) -> None:
+    """Print the budget of each mode's boot, and the time between tokens."""
+    first: Outcome | None = None
+    for label, options in modes.items():
+        booted, outcome = check.run(dtype="bfloat16", **options)  # type: ignore[arg-type]
+        print(f"\n{label}: booted in {booted.report.seconds:.1f} s")
+        print(*boot_lines(booted.info), sep="\n")
+        gaps_ms = [1000.0 * gap for gap in outcome.gaps_s]
+        p50, p99 = statistics.median(gaps_ms), statistics.quantiles(gaps_ms, n=100)[98]
+        first = first or outcome
+        print(f"between tokens: p50 {p50:.2f} ms, p99 {p99:.2f} ms; ", end="")
+        print(f"{_share(first, outcome):.1%} of tokens differ from the first mode's")
+        del booted
+        release()
+
+
+def release() -> None:
+    """Give the last engine's memory back."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _share(one: Outcome, other: Outcome) -> float:
+    """Return the share of tokens that differ, or that follow one that does."""
+    pairs = [
+        left == right
+        for request_id, token_ids in one.token_ids.items()
+        for left, right in zip(token_ids, other.token_ids[request_id], strict=True)
+    ]
+    return 1.0 - sum(pairs) / len(pairs)
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cuda",
+    tiny: Annotated[bool, typer.Option(help="A model of two small layers.")] = False,
+) -> None:
+    """Check equality, then measure."""
+    if device not in ("cpu", "cuda"):
+        raise typer.BadParameter(device)
+    spec, num_requests, longest = (TINY, 12, 40) if tiny else (LLAMA_1B, 24, 200)
+    crowd = make_crowd(spec, num_requests, longest)
+    check = Check(spec, device, crowd, 512 if tiny else 2048)  # type: ignore[arg-type]
+    problems = check_equality(check)
+    modes: dict[str, dict[str, object]] = {"eager": {"mode": "eager"}}
+    if device == "cuda":
+        modes["compiled"] = {"mode": "eager", "compile": True}
+    measure(check, modes | {"captured": {"mode": "captured"}})
+    for problem in problems:
+        print(f"MISMATCH: {problem}", file=sys.stderr)
+    raise typer.Exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    app()

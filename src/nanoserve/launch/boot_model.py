@@ -1,0 +1,141 @@
+"""What a boot needs of a model: what is known before its weights are read, and how they are.
+
+`CheckpointModel` is a model on disk. Knows nothing of devices or of what fits.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from nanoserve.errors import CorruptFileError
+from nanoserve.model.decoder import Decoder
+from nanoserve.spec.checkpoint import Checkpoint, read_checkpoint
+from nanoserve.spec.model_dir import resolve_model
+from nanoserve.spec.model_spec import ModelSpec
+from nanoserve.spec.param_count import count_parameters
+from nanoserve.text.chat_template import ChatTemplate
+from nanoserve.text.gguf_tokenizer import tokenizer_from_gguf
+from nanoserve.text.tokenizer import Tokenizer, tokenizer_from_folder
+from nanoserve.weights.loader import load_weights
+
+
+class BootModel(Protocol):
+    """A model that can be booted."""
+
+    @property
+    def name(self) -> str:
+        """What its source calls it."""
+        ...
+
+    @property
+    def spec(self) -> ModelSpec:
+        """Its shape."""
+        ...
+
+    @property
+    def stop_token_ids(self) -> frozenset[int]:
+        """Ids that end an answer."""
+        ...
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Its own tokenizer."""
+        ...
+
+    @property
+    def chat_template(self) -> ChatTemplate | None:
+        """Its chat template; None where it has none."""
+        ...
+
+    def fill(self, decoder: Decoder, on_progress: Callable[[int, int], None]) -> str:
+        """Give every parameter, placed already, its values.
+
+        Args:
+            decoder: Of this model's shape.
+            on_progress: Called with the bytes done and in all.
+
+        Returns:
+            What was loaded, for people.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointModel:
+    """A model on disk; see `BootModel`.
+
+    Attributes:
+        checkpoint: Its files, headers read.
+        tokenizer: Its own tokenizer.
+        chat_template: None where it has none.
+    """
+
+    checkpoint: Checkpoint
+    tokenizer: Tokenizer
+    chat_template: ChatTemplate | None
+
+    @property
+    def name(self) -> str:
+        """What the user called it, without the folders above."""
+        return self.checkpoint.source.display_name
+
+    @property
+    def spec(self) -> ModelSpec:
+        """Its shape."""
+        return self.checkpoint.spec
+
+    @property
+    def stop_token_ids(self) -> frozenset[int]:
+        """Ids that end an answer, from every file that names one."""
+        return self.checkpoint.stop_token_ids
+
+    def fill(self, decoder: Decoder, on_progress: Callable[[int, int], None]) -> str:
+        """Stream the tensors in.
+
+        Raises:
+            WeightMismatchError: Tensors are missing, left over or misshapen.
+            UnsupportedModelError: A tensor's format cannot be read.
+        """
+        report = load_weights(decoder, self.checkpoint, on_progress)
+        return f"{report.num_tensors:,} tensors"
+
+    def describe(self) -> str:
+        """Return one line for people."""
+        num_parameters = count_parameters(self.spec).total
+        file_name = self.checkpoint.source.path.name
+        return f"{file_name}: {self.spec.architecture}, {num_parameters:,} parameters"
+
+
+def read_model(name: str) -> CheckpointModel:
+    """Find a model's files and read all of them but the weights.
+
+    Args:
+        name: Preset name, local folder, .gguf file or hub id.
+
+    Raises:
+        ModelError: The model cannot be read or is not supported.
+    """
+    checkpoint = read_checkpoint(resolve_model(name))
+    tokenizer = _read_tokenizer(checkpoint)
+    return CheckpointModel(checkpoint, tokenizer, _read_chat_template(tokenizer))
+
+
+def _read_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
+    path, num_rows = checkpoint.source.path, checkpoint.spec.vocab_size
+    if checkpoint.gguf is not None:
+        tokenizer = tokenizer_from_gguf(checkpoint.gguf.metadata, str(path))
+    else:
+        tokenizer = tokenizer_from_folder(path)
+    if tokenizer.base_vocab_size > num_rows:  # a token added without a row costs its prompts
+        problem = (
+            f"the tokenizer has {tokenizer.base_vocab_size:,} tokens and the model "
+            f"{num_rows:,}: they do not belong together."
+        )
+        raise CorruptFileError(str(path), problem)
+    return tokenizer
+
+
+def _read_chat_template(tokenizer: Tokenizer) -> ChatTemplate | None:
+    if tokenizer.chat_template is None:
+        return None
+    return ChatTemplate(tokenizer.chat_template, tokenizer.bos_token, tokenizer.eos_token)

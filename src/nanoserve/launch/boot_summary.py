@@ -1,0 +1,75 @@
+"""What a boot did: each budget line planned and measured, checked, and written to a file."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from nanoserve.errors import OptionError
+from nanoserve.launch.stages import Stages
+from nanoserve.plan.boot_plan import BootPlan
+from nanoserve.plan.boot_report import BootReport, BudgetLine
+from nanoserve.plan.memory_budget import MemoryReading
+
+_STAGE_OF_PART = {"weights": "weights", "kv pool": "pool", "capture": "capture"}
+
+
+def report_boot(plan: BootPlan, stages: Stages) -> BootReport:
+    """Return what was done, with each part of the device measured where that is possible.
+
+    Args:
+        plan: As it stands once the pool and the capture list are settled.
+        stages: All of them are done.
+    """
+    stages.probe.settle()
+    measured = _measured_parts(stages, stages.probe.read())
+    budget = tuple(
+        BudgetLine(part.name, part.num_bytes, measured.get(part.name)) for part in plan.budget.parts
+    )
+    return BootReport(tuple(stages.reports), budget)
+
+
+def _measured_parts(stages: Stages, reading: MemoryReading) -> dict[str, int | None]:
+    parts = {part: stages.measured_bytes(stage) for part, stage in _STAGE_OF_PART.items()}
+    rest_bytes = reading.own_bytes - sum(num_bytes or 0 for num_bytes in parts.values())
+    return parts | {
+        "activations": stages.measured_bytes("profile"),
+        "driver context": reading.context_bytes,
+        "this process at start": rest_bytes,
+        "other processes": reading.other_processes_bytes,
+    }
+
+
+def check_writable(path: str | None) -> None:
+    """Refuse a report file that could not be written, before a boot is spent on it.
+
+    Raises:
+        OptionError: Names the file and the reason.
+    """
+    if path is None:
+        return
+    try:
+        is_new = not Path(path).exists()
+        Path(path).open("a").close()  # what an earlier boot wrote stays
+        if is_new:
+            Path(path).unlink()
+    except (OSError, ValueError) as error:
+        raise OptionError(_unwritable(path, error)) from error
+
+
+def write_report(path: str | None, info: dict[str, Any]) -> None:
+    """Write `boot_info` as JSON, if a file was asked for.
+
+    Raises:
+        OptionError: The file can no longer be written.
+    """
+    if path is None:
+        return
+    try:
+        Path(path).write_text(json.dumps(info, indent=2) + "\n")
+    except OSError as error:
+        raise OptionError(_unwritable(path, error)) from error
+
+
+def _unwritable(path: str, error: OSError | ValueError) -> str:
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    return f"--boot-report {path!r} cannot be written: {reason}. Name a file in a folder of yours."

@@ -1,0 +1,81 @@
+"""The stage that records decode steps: after the pool, since a graph keeps its addresses.
+
+Owns the order: buffers, gates, warm, gates. Which shapes there are is `plan.capture_plan`'s.
+"""
+
+import torch
+
+from nanoserve.launch.stages import Stages
+from nanoserve.model.decoder import Decoder
+from nanoserve.plan.boot_checks import (
+    PoolShape,
+    check_all_shapes_captured,
+    check_capture_limit,
+    check_capture_matches_cache,
+)
+from nanoserve.plan.boot_info import CaptureOutcome
+from nanoserve.plan.boot_plan import BootPlan
+from nanoserve.plan.capture_plan import CapturePlan
+from nanoserve.runner.decode_graphs import DecodeGraphs
+from nanoserve.runner.graph_recorder import CudaGraphRecorder, GraphRecorder, ReplayRecorder
+from nanoserve.runner.kv_pool import KVPool
+from nanoserve.runner.warm import warm_engine
+
+_MAX_SHAPES = 5  # shapes named in a note
+
+
+def prepare_graphs(
+    decoder: Decoder, pool: KVPool, plan: BootPlan, is_warm: bool, stages: Stages
+) -> tuple[DecodeGraphs | None, CaptureOutcome | None]:
+    """Allocate the buffers of padded steps and, unless told not to, record every shape.
+
+    Args:
+        decoder: Loaded.
+        pool: Allocated, with a sink block.
+        plan: Without a capture plan, nothing is done.
+        is_warm: Whether shapes are recorded now rather than when a step first needs them.
+        stages: Told of the stage, and of the shapes that had to be dropped.
+
+    Raises:
+        BootUnsound: What was recorded is not what was planned.
+    """
+    capture = plan.capture
+    if capture is None:
+        return None, None
+    with stages.run_measured("capture", plan.kv_pool.capture_bytes) as stage:
+        recorder = _recorder_for(plan)
+        graphs = DecodeGraphs(decoder, pool, capture, plan.max_model_len, recorder)
+        shape = PoolShape(pool.num_blocks, pool.block_size, pool.sink_block)
+        check_capture_matches_cache(capture, graphs.buffer_shape, shape)
+        outcome = CaptureOutcome((), (), is_warm=False)
+        if is_warm:
+            outcome = warm_engine(graphs, stages.listener.progress, stages.held_bytes)
+            _check_outcome(capture, graphs, outcome)
+        stage.detail = f"{len(outcome.recorded)} of {capture.describe()}"
+    if outcome.dropped:
+        stages.listener.note(_describe_dropped(outcome))
+    return graphs, outcome
+
+
+def _recorder_for(plan: BootPlan) -> GraphRecorder | None:
+    if plan.decode_mode != "captured":
+        return None
+    if plan.device.kind == "cuda":
+        return CudaGraphRecorder(torch.device("cuda"))
+    return ReplayRecorder()
+
+
+def _check_outcome(capture: CapturePlan, graphs: DecodeGraphs, outcome: CaptureOutcome) -> None:
+    check_all_shapes_captured(capture, (*outcome.recorded, *outcome.dropped))
+    check_capture_limit(capture, len(graphs.recorded))
+
+
+def _describe_dropped(outcome: CaptureOutcome) -> str:
+    names = [f"{rows}x{width}" for rows, width in outcome.dropped]
+    shown = ", ".join(names[:_MAX_SHAPES])
+    more = f" and {len(names) - _MAX_SHAPES} more" if len(names) > _MAX_SHAPES else ""
+    return (
+        f"capture dropped {len(names)} of {len(names) + len(outcome.recorded)} shapes, for which "
+        f"the device has no memory left ({shown}{more}): such steps run eager. Lower "
+        "--warm-width, --warm-rows or --gpu-memory-utilization."
+    )

@@ -1,0 +1,145 @@
+"""What a boot puts on a device, counted: weights, activations, captured steps, KV blocks.
+
+Each function turns resolved choices into bytes or blocks; `boot_plan` puts them together
+and refuses what does not fit.
+"""
+
+from dataclasses import replace
+
+from nanoserve.options import EngineOptions
+from nanoserve.plan.activation_plan import (
+    DRAWN_LOGIT_BYTES,
+    estimate_activation_bytes,
+    largest_step,
+)
+from nanoserve.plan.boot_choices import BootChoices
+from nanoserve.plan.capture_plan import BackendFacts, CapturePlan, CaptureRequest, plan_capture
+from nanoserve.plan.device_facts import DeviceFacts
+from nanoserve.plan.kv_plan import PoolDemand, kv_budget_bytes, kv_bytes_per_block
+from nanoserve.plan.memory_budget import MemoryReading
+from nanoserve.plan.pool_room import PoolRoom, reserve_bytes
+from nanoserve.plan.weight_plan import plan_weight_bytes
+from nanoserve.spec.model_spec import ModelSpec
+from nanoserve.units import round_up
+
+
+def torch_backend_facts(spec: ModelSpec) -> BackendFacts:
+    """Return what plain torch attention says of its recorded steps."""
+
+    def arena_bytes(rows: int, width: int) -> int:
+        return rows * spec.num_heads * width * 4
+
+    return BackendFacts(depends_on_width=True, arena_bytes=arena_bytes)
+
+
+def pool_demand(spec: ModelSpec, options: EngineOptions, choices: BootChoices) -> PoolDemand:
+    """Return what the KV pool is for: all requests at once at full length."""
+    return PoolDemand(
+        options.max_num_seqs,
+        choices.max_model_len,
+        options.block_size,
+        kv_bytes_per_block(spec, options.block_size, choices.itemsize),
+        num_sink_blocks=0 if choices.decode_mode == "eager" else 1,
+    )
+
+
+def capture_for(
+    options: EngineOptions, choices: BootChoices, backend: BackendFacts
+) -> CapturePlan | None:
+    """Return the decode shapes to record; None where steps run as they come.
+
+    Raises:
+        CaptureTooSmall: Not one width fits.
+    """
+    if choices.decode_mode == "eager":
+        return None
+    request = CaptureRequest(
+        options.warm_rows, options.warm_width, options.capture_bytes, options.capture_limit
+    )
+    return plan_capture(
+        options.max_num_seqs,
+        choices.max_model_len,
+        request=request,
+        arena_bytes=backend.arena_bytes,
+        depends_on_width=backend.depends_on_width,
+    )
+
+
+def capture_bytes_for(options: EngineOptions, capture: CapturePlan | None) -> int:
+    """Return what recorded steps are given: what was said, or what their widest needs."""
+    if capture is None:
+        return 0
+    return capture.arena_bytes if options.capture_bytes is None else options.capture_bytes
+
+
+def activation_bytes_for(
+    spec: ModelSpec,
+    options: EngineOptions,
+    device: DeviceFacts,
+    choices: BootChoices,
+    backend: BackendFacts,
+) -> int:
+    """Return the largest phase of the largest step, estimated.
+
+    A kernel that reads lengths from the device holds no scores; nor does torch on a CPU.
+    """
+    step = largest_step(
+        options.max_num_seqs,
+        round_up(choices.max_model_len, options.block_size),
+        choices.token_budget,
+        choices.itemsize,
+        is_fused=device.kind == "cpu" or not backend.depends_on_width,
+    )
+    return estimate_activation_bytes(spec, step, choices.itemsize, DRAWN_LOGIT_BYTES).peak_bytes
+
+
+def plan_room(
+    spec: ModelSpec,
+    options: EngineOptions,
+    device: DeviceFacts,
+    choices: BootChoices,
+    activation_bytes: int,
+    capture_bytes: int,
+) -> PoolRoom:
+    """Return the device as it will be with the weights on it, and what is set aside."""
+    weight_bytes = plan_weight_bytes(spec, choices.itemsize)
+    reading = replace(
+        device.reading,
+        free_bytes=device.free_bytes - weight_bytes,
+        own_bytes=device.reading.own_bytes + weight_bytes,
+    )
+    kept_back = kept_back_bytes(reading, options) if choices.sized_by == "fill" else 0
+    return PoolRoom(reading, weight_bytes, kept_back, activation_bytes, capture_bytes)
+
+
+def num_blocks_for(
+    options: EngineOptions,
+    device: DeviceFacts,
+    choices: BootChoices,
+    demand: PoolDemand,
+    room: PoolRoom,
+) -> int:
+    """Return how many blocks requests get, by what sizes the pool.
+
+    Raises:
+        OptionError: The pool is to fill a device that nobody can divide.
+    """
+    if options.num_blocks is not None:
+        return options.num_blocks
+    if options.kv_cache_bytes is not None:
+        return demand.blocks_in(options.kv_cache_bytes)
+    if choices.sized_by == "demand":
+        return demand.num_blocks
+    budget_bytes = kv_budget_bytes(
+        room.reading if device.kind == "cuda" else None,
+        options.gpu_memory_utilization,
+        room.activation_bytes,
+        room.capture_bytes,
+        options.memory_policy,
+    )
+    return demand.blocks_in(budget_bytes)
+
+
+def kept_back_bytes(reading: MemoryReading, options: EngineOptions) -> int:
+    """Return what the utilization keeps back of a filling pool's device; see `reserve_bytes`."""
+    return reserve_bytes(reading, options.gpu_memory_utilization, options.memory_policy)

@@ -1,0 +1,56 @@
+"""What a boot puts on a device, counted from resolved choices."""
+
+from nanoserve.options import EngineOptions
+from nanoserve.plan.boot_choices import choose
+from nanoserve.plan.boot_sizing import (
+    activation_bytes_for,
+    plan_room,
+    pool_demand,
+    torch_backend_facts,
+)
+from nanoserve.plan.capture_plan import BackendFacts
+from tests.plan_cases import CPU, GPU, SMOLLM2
+
+
+def test_weights_are_taken_off_before_they_are_loaded() -> None:
+    """The room is of the device as it will be."""
+    options = EngineOptions()
+    room = plan_room(SMOLLM2, options, GPU, choose(SMOLLM2, options, GPU), 0, 0)
+
+    assert room.reading.own_bytes == room.weight_bytes == 134_515_008 * 2
+    assert room.reading.free_bytes == GPU.free_bytes - room.weight_bytes
+    assert room.reading.other_processes_bytes == GPU.reading.other_processes_bytes
+
+
+def test_nothing_is_kept_back_where_the_utilization_has_no_say() -> None:
+    """On a CPU, and for a pool of a size that was asked for, it is no promise."""
+    options = EngineOptions(num_blocks=500)
+
+    for device in (CPU, GPU):
+        room = plan_room(SMOLLM2, options, device, choose(SMOLLM2, options, device), 0, 0)
+        assert room.reserve_bytes == 0
+
+
+def test_padded_steps_have_a_sink_block() -> None:
+    """Padding rows write somewhere no request reads."""
+    for mode, count in (("eager", 0), ("bucketed", 1), ("captured", 1)):
+        options = EngineOptions(decode_mode=mode)  # type: ignore[arg-type]
+        demand = pool_demand(SMOLLM2, options, choose(SMOLLM2, options, CPU))
+        assert demand.num_sink_blocks == count
+
+
+def test_torch_scores_are_float32_per_head() -> None:
+    """A recorded step of plain torch holds heads x rows x width scores of 4 bytes."""
+    assert torch_backend_facts(SMOLLM2).arena_bytes(8, 2048) == 9 * 8 * 2048 * 4
+
+
+def test_a_paged_kernel_holds_no_scores() -> None:
+    """Plain torch on a GPU is planned with its scores, a kernel that reads lengths without."""
+    options = EngineOptions()
+    choices = choose(SMOLLM2, options, GPU)
+    paged = BackendFacts(depends_on_width=False, arena_bytes=lambda rows, width: 0)
+    plain = torch_backend_facts(SMOLLM2)
+
+    assert activation_bytes_for(SMOLLM2, options, GPU, choices, paged) * 4 < activation_bytes_for(
+        SMOLLM2, options, GPU, choices, plain
+    )
