@@ -37,6 +37,7 @@ exhaustive: $(TEST_STAMP) ## run what `make test` leaves out for its length
 
 gpu: $(TEST_STAMP) ## run the checks that need a CUDA device
 	$(BIN)/python -m pytest -m gpu $(ARGS)
+	$(BIN)/python scripts/gpu_check.py
 
 cover: $(TEST_STAMP) ## branch coverage of the pure core
 	$(BIN)/python -m coverage run -m pytest -q tests/unit tests/property tests/reference/test_tokenizer_reference.py

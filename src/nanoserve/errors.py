@@ -123,8 +123,7 @@ class Budget(Protocol):
 class DoesNotFitError(PlanError):
     """Something needs more bytes than there are.
 
-    `advice` are flags that were planned again, `budget` is the device as the refused plan
-    would have divided it.
+    `budget` divides the device as the refused plan would; `advice` was planned again.
     """
 
     def __init__(
@@ -136,8 +135,7 @@ class DoesNotFitError(PlanError):
         budget: Budget | None = None,
     ) -> None:
         self.what = what
-        self.need_bytes = need_bytes
-        self.have_bytes = have_bytes
+        self.need_bytes, self.have_bytes = need_bytes, have_bytes
         self.advice = advice
         self.budget = budget
         would_do = f" Any one of these would do: {'; '.join(advice)}." if advice else ""

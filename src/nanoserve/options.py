@@ -98,7 +98,11 @@ class EngineOptions:
     enable_prefix_caching: bool = _option(True, "reuse the KV of prompt prefixes seen before")
     threads: int | None = _option(None, "CPU threads of the forward pass (default: all cores)")
     trace_file: str | None = _option(None, "file that gets one JSON line for each step")
-    boot_report: str | None = _option(None, "file that gets the boot report as JSON")
+    boot_report: str | None = _option(
+        None,
+        "file that gets the boot report as JSON; for it, a CPU runs the largest step once, "
+        "to measure it",
+    )
 
     def __post_init__(self) -> None:
         """Refuse impossible values.

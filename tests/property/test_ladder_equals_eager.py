@@ -21,7 +21,7 @@ from nanoserve.sched.batch_layout import BatchLayout
 from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.sched.scheduler import Scheduler
 from nanoserve.sched.step import StepExecution, StepMode
-from tests.tape_recorder import TapeRecorder
+from tests.recorders import TapeRecorder
 from tests.tiny_models import BLOCK_SIZE, CPU, capture_plan, random_decoder, tiny_spec
 
 MAX_MODEL_LEN = 320
@@ -61,11 +61,13 @@ class Served:
 
 
 class WatchedGraphs(DecodeGraphs):
-    """Keeps the logits of each step, and poisons the sink block between steps."""
+    """Keeps the logits of each step; what former owners and padding left is NaN."""
 
     def __init__(self, decoder: Decoder, plan: CapturePlan, recorder: GraphRecorder | None) -> None:
         pool = KVPool(decoder.spec, NUM_BLOCKS, BLOCK_SIZE, torch.float32, CPU, 1)
         super().__init__(decoder, pool, plan, MAX_MODEL_LEN, recorder)
+        for side in (side for kv in pool.layers for side in kv):
+            side.fill_(float("nan"))
         self.logits: list[Tensor] = []
 
     def run(self, layout: BatchLayout) -> tuple[Tensor, StepExecution] | None:

@@ -29,6 +29,16 @@ from nanoserve.options import EngineOptions, ServerOptions
         ({"enable_prefix_caching": "no"}, "--enable-prefix-caching"),
         ({"kv_cache_bytes": "1GiB"}, "--kv-cache-bytes is '1GiB'; it must be of type int"),
         ({"model": None}, "--model"),
+        ({"warm_rows": 0}, "--warm-rows"),
+        ({"warm_width": 0}, "--warm-width"),
+        ({"capture_limit": 0}, "--capture-limit"),
+        ({"capture_bytes": 0}, "--capture-bytes"),
+        ({"kv_pool": "all"}, "--kv-pool is 'all'; it must be auto, fill, demand"),
+        ({"memory_policy": "auto"}, "--memory-policy is 'auto'; it must be device, process"),
+        ({"trace_file": ""}, "--trace-file is ''; it must be a file name"),
+        ({"boot_report": ""}, "--boot-report"),
+        ({"cuda_graphs": True, "decode_mode": "eager"}, "--cuda-graphs means --decode-mode capt"),
+        ({"cuda_graphs": False, "decode_mode": "bucketed"}, "--no-cuda-graphs means"),
     ],
 )
 def test_impossible_engine_options_name_the_flag(values: dict[str, Any], flag: str) -> None:
@@ -53,3 +63,11 @@ def test_impossible_server_options_name_the_flag(values: dict[str, Any]) -> None
     (name,) = values
     with pytest.raises(OptionError, match=f"--{name.replace('_', '-')}"):
         ServerOptions(**values)
+
+
+@pytest.mark.parametrize("decode_mode", ["auto", "captured"])
+def test_graphs_and_mode_may_say_the_same(decode_mode: str) -> None:
+    """The operator's word for the top rung may stand beside the rung's own name."""
+    options = EngineOptions(cuda_graphs=True, decode_mode=decode_mode)  # type: ignore[arg-type]
+
+    assert options.cuda_graphs

@@ -7,9 +7,10 @@ the one before. The stages are whatever the boot reports.
 import statistics
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 
-from nanoserve.bench.bootbench import BootBenchOptions
+from nanoserve.bench.boot_bench_options import BootBenchOptions
 from nanoserve.errors import NanoserveError
 from nanoserve.launch.boot import boot
 from nanoserve.options import EngineOptions
@@ -39,8 +40,12 @@ def measure_boots(model: str, asked: BootBenchOptions) -> tuple[BootReport, ...]
         max_model_len=asked.lengths[0],
         capture_limit=asked.capture_limit,
     )
-    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
-        return tuple(map(_checked, pool.map(boot_once, [options] * asked.repeat)))
+    try:
+        with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
+            return tuple(map(_checked, pool.map(boot_once, [options] * asked.repeat)))
+    except BrokenProcessPool:
+        message = "The process of a boot was killed, as the system does where memory runs out."
+        raise BootFailedError(message) from None
 
 
 def boot_once(options: EngineOptions) -> BootReport | str:

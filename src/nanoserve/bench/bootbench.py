@@ -6,13 +6,12 @@ Starts that are really made are measured in `boot_repeat`.
 
 import csv
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+from nanoserve.bench.boot_bench_options import BootBenchOptions
 from nanoserve.errors import OptionError
-from nanoserve.options import DEFAULT_CAPTURE_LIMIT
 from nanoserve.plan.capture_cost import CaptureCost, price_capture, score_rectangle_bytes
 from nanoserve.plan.capture_plan import CapturePlan, CaptureRequest, plan_capture, width_buckets
 from nanoserve.plan.text_table import table_lines
@@ -22,49 +21,6 @@ from nanoserve.spec.hf_config import spec_from_hf_config
 from nanoserve.spec.json_file import read_json_object
 from nanoserve.spec.model_dir import resolve_model
 from nanoserve.units import format_bytes
-
-
-def _option(default: Any, text: str) -> Any:
-    return field(default=default, metadata={"help": text})
-
-
-@dataclass(frozen=True, slots=True)
-class BootBenchOptions:
-    """What `nanoserve bench boot` plans and boots; `help` of each field is its meaning."""
-
-    num_heads: int | None = _option(None, "query heads, instead of those of a model's headers")
-    max_num_seqs: str = _option("8,16,32,64,256", "requests at once, with commas between")
-    max_model_len: str = _option("2048,4096,8192", "longest requests in tokens, with commas")
-    capture_limit: int = _option(DEFAULT_CAPTURE_LIMIT, "most graphs held at once")
-    csv: str | None = _option(None, "file that gets every figure of the tables")
-    repeat: int = _option(0, "boot the model this often, with the first of both lists")
-
-    def __post_init__(self) -> None:
-        """Refuse impossible values.
-
-        Raises:
-            OptionError: Names the flag, its value and what is allowed.
-        """
-        parse_counts("--max-num-seqs", self.max_num_seqs)
-        parse_counts("--max-model-len", self.max_model_len)
-        for flag, value, low in (
-            ("--num-heads", self.num_heads, 1),
-            ("--capture-limit", self.capture_limit, 1),
-            ("--repeat", self.repeat, 0),
-        ):
-            if value is not None and value < low:
-                message = f"{flag} is {value}; it must be at least {low}."
-                raise OptionError(message)
-
-    @property
-    def request_counts(self) -> tuple[int, ...]:
-        """`max_num_seqs` as numbers."""
-        return parse_counts("--max-num-seqs", self.max_num_seqs)
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        """`max_model_len` as numbers."""
-        return parse_counts("--max-model-len", self.max_model_len)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,16 +158,3 @@ def write_csv(path: str, cases: Sequence[CaptureCase]) -> None:
     except OSError as error:
         message = f"--csv {path} cannot be written: {error.strerror}. Give a file in a folder."
         raise OptionError(message) from None
-
-
-def parse_counts(flag: str, text: str) -> tuple[int, ...]:
-    """Read numbers with commas between them: `8,16` is (8, 16).
-
-    Raises:
-        OptionError: Names the flag.
-    """
-    words = text.split(",")
-    if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
-        message = f"{flag} is {text!r}; it must be numbers from 1 up with commas between: 8,16,32."
-        raise OptionError(message)
-    return tuple(int(word) for word in words)

@@ -6,13 +6,7 @@ from typing import Annotated
 import typer
 
 from nanoserve import __version__
-from nanoserve.bench.bootbench import (
-    BootBenchOptions,
-    plan_cases,
-    price_lines,
-    wanted_lines,
-    write_csv,
-)
+from nanoserve.bench.boot_bench_options import BootBenchOptions
 from nanoserve.cli.option_flags import accepts_options, pick_options
 from nanoserve.errors import NanoserveError
 from nanoserve.options import DEFAULT_MODEL, EngineOptions, ServerOptions
@@ -107,6 +101,8 @@ def bench_boot(
     **values: object,
 ) -> None:
     """Print which decode shapes are captured and what that costs; --repeat boots MODEL too."""
+    from nanoserve.bench.bootbench import plan_cases, price_lines, wanted_lines, write_csv
+
     options = pick_options(BootBenchOptions, values)
     cases = plan_cases(model, options)
     print("Shapes wanted and kept", *wanted_lines(cases), "", sep="\n")
@@ -117,7 +113,7 @@ def bench_boot(
         from nanoserve.bench.boot_repeat import measure_boots, stage_lines
 
         reports = measure_boots(model, options)
-        print(f"\n{options.repeat} boots of {model}", *stage_lines(reports), sep="\n")
+        print(f"\nBoots of {model}: {options.repeat}", *stage_lines(reports), sep="\n")
 
 
 def _print_version(is_asked: bool) -> None:

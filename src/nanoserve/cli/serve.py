@@ -19,6 +19,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from nanoserve import __version__
 from nanoserve.errors import OptionError
 from nanoserve.options import EngineOptions, ServerOptions
+from nanoserve.plan.boot_info import boot_lines
 from nanoserve.plan.boot_report import StageReport
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ def serve_model(engine_options: EngineOptions, server_options: ServerOptions) ->
         gc.enable()
         name = server_options.served_model_name or booted.model_name
         url = server_url(server_options.host, listening.getsockname()[1])
+        for line in boot_lines(booted.info):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
         seconds = time.perf_counter() - started
         console.print(f"ready in {seconds:.1f} s; {name} on {url}", highlight=False)
         console.print(curl_line(url, name), highlight=False, markup=False, soft_wrap=True)

@@ -20,7 +20,7 @@ from nanoserve.engine.engine_core import EngineCore
 from nanoserve.engine.step_trace import open_step_trace
 from nanoserve.launch.boot_model import BootModel, read_model
 from nanoserve.launch.boot_summary import check_writable, report_boot, write_report
-from nanoserve.launch.capture_stage import prepare_graphs
+from nanoserve.launch.capture_stage import prepare_graphs, recorder_for
 from nanoserve.launch.find_device import device_facts, find_device
 from nanoserve.launch.memory_stages import allocate_pool, load_decoder, profile_step
 from nanoserve.launch.stages import BootListener, SilentListener, Stages
@@ -118,7 +118,8 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
     plan = _settle_pool(decoder, plan, options, stages)
     pool = allocate_pool(decoder, plan, stages)
     plan = _settle_capture(plan, options, facts, stages)
-    graphs, outcome = prepare_graphs(decoder, pool, plan, options.warm, stages)
+    recorder = recorder_for(plan)
+    graphs, outcome = prepare_graphs(decoder, pool, plan, options.warm, stages, recorder)
     limits = _limits(model, plan, options)
     runner = ModelRunner(decoder, pool, pool.device, graphs)
     core = EngineCore(Scheduler(limits), runner, model.tokenizer, trace=trace)
@@ -144,6 +145,7 @@ def _plan(
     model: BootModel, options: EngineOptions, backend: BackendFacts, stages: Stages
 ) -> BootPlan:
     with stages.run("plan") as stage:
+        stages.probe.settle()
         device = device_facts(find_device(options.device), stages.probe)
         plan = plan_boot(model.spec, options, device, backend)
         stage.detail = _describe_plan(plan)

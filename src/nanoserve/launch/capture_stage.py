@@ -25,7 +25,12 @@ _MAX_SHAPES = 5  # shapes named in a note
 
 
 def prepare_graphs(
-    decoder: Decoder, pool: KVPool, plan: BootPlan, is_warm: bool, stages: Stages
+    decoder: Decoder,
+    pool: KVPool,
+    plan: BootPlan,
+    is_warm: bool,
+    stages: Stages,
+    recorder: GraphRecorder | None,
 ) -> tuple[DecodeGraphs | None, CaptureOutcome | None]:
     """Allocate the buffers of padded steps and, unless told not to, record every shape.
 
@@ -35,6 +40,7 @@ def prepare_graphs(
         plan: Without a capture plan, nothing is done.
         is_warm: Whether shapes are recorded now rather than when a step first needs them.
         stages: Told of the stage, and of the shapes that had to be dropped.
+        recorder: What `recorder_for` returns.
 
     Raises:
         BootUnsound: What was recorded is not what was planned.
@@ -43,7 +49,6 @@ def prepare_graphs(
     if capture is None:
         return None, None
     with stages.run_measured("capture", plan.kv_pool.capture_bytes) as stage:
-        recorder = _recorder_for(plan)
         graphs = DecodeGraphs(decoder, pool, capture, plan.max_model_len, recorder)
         shape = PoolShape(pool.num_blocks, pool.block_size, pool.sink_block)
         check_capture_matches_cache(capture, graphs.buffer_shape, shape)
@@ -51,13 +56,14 @@ def prepare_graphs(
         if is_warm:
             outcome = warm_engine(graphs, stages.listener.progress, stages.held_bytes)
             _check_outcome(capture, graphs, outcome)
-        stage.detail = f"{len(outcome.recorded)} of {capture.describe()}"
+        stage.detail = f"{len(outcome.recorded)} warm; {capture.describe()}"
     if outcome.dropped:
         stages.listener.note(_describe_dropped(outcome))
     return graphs, outcome
 
 
-def _recorder_for(plan: BootPlan) -> GraphRecorder | None:
+def recorder_for(plan: BootPlan) -> GraphRecorder | None:
+    """Return what records decode steps; None where they are only padded, or not even that."""
     if plan.decode_mode != "captured":
         return None
     if plan.device.kind == "cuda":

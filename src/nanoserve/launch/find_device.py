@@ -41,4 +41,4 @@ def has_native_bf16() -> bool:
     if torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2", "AVX512"):
         has_avx512 = torch.cpu._is_avx512_bf16_supported()
         return has_avx512 or torch.cpu._is_amx_tile_supported()
-    return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

@@ -23,8 +23,7 @@ def compile_layers(model: Decoder) -> None:
     look into oneDNN's layout.
 
     Raises:
-        OptionError: This machine has no C++ compiler, which torch.compile needs on every
-            device.
+        OptionError: This machine has no C++ compiler.
     """
     if not any(map(shutil.which, (os.environ.get("CXX", ""), *CPP_COMPILERS))):
         message = (

@@ -11,7 +11,7 @@ from nanoserve.spec.model_spec import ModelSpec
 
 SCORED_ROWS_AT_ONCE = 64  # rows whose log-probabilities are computed together
 DRAWN_LOGIT_BYTES = 58  # of one logit at the worst of the draw
-_SCORED_LOGIT_BYTES = 8  # of one logit while it is scored: float32, and its log-probability
+_SCORED_LOGIT_BYTES = 12  # of one logit that is scored: itself, its logprob, the last rows' one
 _UNFUSED_SCORE_BYTES = 12  # of one attention score: float32, its softmax, and that with no NaN
 _RESIDUAL_COPIES = 4  # layer input, with attention added, its norm, and what the MLP adds
 
@@ -50,6 +50,7 @@ class ActivationPlan:
         scores_bytes: Attention scores.
         mlp_bytes: The gated MLP.
         projection_bytes: What attention holds beside its scores.
+        masking_bytes: Booleans that masks are made of, gone before the first layer.
         resident_bytes: What lives through every phase.
     """
 
@@ -57,6 +58,7 @@ class ActivationPlan:
     scores_bytes: int
     mlp_bytes: int
     projection_bytes: int = 0
+    masking_bytes: int = 0
     resident_bytes: int = 0
 
     @property
@@ -68,7 +70,8 @@ class ActivationPlan:
     def peak_bytes(self) -> int:
         """The largest phase, with what lives through all of them."""
         attention_bytes = self.scores_bytes + self.projection_bytes
-        return self.resident_bytes + max(self.logits_bytes, attention_bytes, self.mlp_bytes)
+        phases = (self.logits_bytes, attention_bytes, self.mlp_bytes, self.masking_bytes)
+        return self.resident_bytes + max(phases)
 
 
 def estimate_activation_bytes(
@@ -78,8 +81,8 @@ def estimate_activation_bytes(
 
     Logits: rows x vocabulary. Scores: heads x `num_scores`. MLP: gate, up and their
     product, 3 x tokens x intermediate. Beside the scores: q, k and v; q and k once more,
-    rotated; the output; K and V out of the pool; the booleans that masks are made of.
-    Throughout: the residual stream, the rotary rows, the masks.
+    rotated; the output; K and V out of the pool. Throughout: the residual stream, the
+    rotary rows, the masks.
 
     Args:
         spec: Shape of the model.
@@ -95,8 +98,8 @@ def estimate_activation_bytes(
         scores_bytes=spec.num_heads * shape.num_scores * itemsize,
         mlp_bytes=3 * shape.num_tokens * spec.intermediate_size * itemsize,
         projection_bytes=shape.num_residual_rows * per_token * itemsize
-        + 2 * shape.num_gathered * spec.kv_size * itemsize
-        + shape.num_masked * flag_bytes,
+        + 2 * shape.num_gathered * spec.kv_size * itemsize,
+        masking_bytes=shape.num_masked * flag_bytes,
         resident_bytes=shape.num_residual_rows
         * (_RESIDUAL_COPIES * spec.hidden_size + 2 * spec.head_dim)
         * itemsize

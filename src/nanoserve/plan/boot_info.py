@@ -91,10 +91,12 @@ def boot_info(plan: BootPlan, report: BootReport, capture: CaptureOutcome | None
 def boot_lines(info: dict[str, Any]) -> tuple[str, ...]:
     """Return the budget table printed at the end of a boot, one line each.
 
+    A part that was planned empty, and is, is left out.
+
     Args:
         info: As `boot_info` makes it.
     """
-    lines = info["budget"]
+    lines = [line for line in info["budget"] if line["planned_bytes"] or line["measured_bytes"]]
     rows = [("memory", "planned", "measured", "residual")]
     rows += [
         (

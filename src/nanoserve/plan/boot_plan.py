@@ -42,7 +42,7 @@ class BootPlan:
         max_num_seqs: Requests that run at once.
         max_model_len: Longest request in tokens.
         max_num_batched_tokens: Token budget of one step.
-        weight_bytes: Bytes of the placed weights.
+        weight_bytes: Bytes of the placed weights and the rotary table.
         activation_bytes: What the largest step wants for a moment: its largest phase,
             estimated.
         kv_pool: The KV pool.

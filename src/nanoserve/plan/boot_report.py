@@ -6,7 +6,10 @@ from nanoserve.units import format_bytes
 
 
 def format_residual(num_bytes: int) -> str:
-    """Print measured minus planned with its sign; nothing over is '0.0 MiB'."""
+    """Print measured minus planned with its sign; what rounds to nothing is '0.0 MiB'."""
+    nothing = format_bytes(0)
+    if format_bytes(abs(num_bytes)) == nothing:
+        return nothing
     return f"{'+' if num_bytes > 0 else ''}{format_bytes(num_bytes)}"
 
 
@@ -44,9 +47,9 @@ class StageReport:
         if self.measured_bytes is None or self.planned_bytes is None:
             return ""
         size = format_bytes(self.measured_bytes)
-        if self.residual_bytes:
-            planned, residual = format_bytes(self.planned_bytes), self.residual_bytes
-            size += f" (planned {planned}, {format_residual(residual)})"
+        residual = format_residual(self.measured_bytes - self.planned_bytes)
+        if residual != format_residual(0):
+            size += f" (planned {format_bytes(self.planned_bytes)}, {residual})"
         return f"{size}, "
 
 

@@ -18,7 +18,7 @@ from nanoserve.plan.device_facts import DeviceFacts
 from nanoserve.plan.kv_plan import PoolDemand, kv_budget_bytes, kv_bytes_per_block
 from nanoserve.plan.memory_budget import MemoryReading
 from nanoserve.plan.pool_room import PoolRoom, reserve_bytes
-from nanoserve.plan.weight_plan import plan_weight_bytes
+from nanoserve.plan.weight_plan import plan_rope_bytes, plan_weight_bytes
 from nanoserve.spec.model_spec import ModelSpec
 from nanoserve.units import round_up
 
@@ -103,6 +103,7 @@ def plan_room(
 ) -> PoolRoom:
     """Return the device as it will be with the weights on it, and what is set aside."""
     weight_bytes = plan_weight_bytes(spec, choices.itemsize)
+    weight_bytes += plan_rope_bytes(spec, choices.max_model_len, choices.itemsize)
     reading = replace(
         device.reading,
         free_bytes=device.free_bytes - weight_bytes,

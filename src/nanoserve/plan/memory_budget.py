@@ -44,8 +44,8 @@ class BudgetPart:
     """One named share of a device.
 
     Attributes:
-        name: `weights`, `driver context`, `other processes`, `kv pool`, `activations`,
-            `capture`, `reserve` or `unassigned`; on a CPU also `this process at start`.
+        name: `weights`, `driver context`, `this process at start`, `other processes`,
+            `kv pool`, `activations`, `capture`, `reserve` or `unassigned`.
         num_bytes: Its bytes.
     """
 

@@ -62,8 +62,8 @@ class DecodeGraphs:
             recorder: None runs every step padded and records nothing.
         """
         self.plan = plan
-        self._model = model
         self.pool = pool
+        self._model = model
         self._recorder = recorder
         max_width = max(plan.max_width, round_up(max_model_len, WIDTH_BUCKET))
         self._buffers = StaticBuffers(pool, (plan.max_rows, max_width), model.spec.vocab_size)
@@ -86,8 +86,8 @@ class DecodeGraphs:
 
         Returns:
             The logits, float32 [R, V], one row for each request of the layout, valid until
-            the next step; and how the step ran. None if it has to run eagerly: nothing was
-            computed that running it again would not overwrite.
+            the next step; and how the step ran. None if it has to run eagerly, which is
+            right even where it was tried here: a step that is run again writes the same.
         """
         shape = self._shape_for(layout)
         if shape is None:

@@ -7,6 +7,7 @@ boot warms first and builds the loop afterwards.
 from collections.abc import Callable
 
 from nanoserve.plan.boot_info import CaptureOutcome
+from nanoserve.runner.decode_buffers import Shape
 from nanoserve.runner.decode_graphs import DecodeGraphs
 
 
@@ -27,7 +28,8 @@ def warm_engine(
     """
     before_bytes = None if allocated_bytes is None else allocated_bytes()
     shapes = graphs.plan.shapes
-    recorded, dropped = [], []
+    recorded: list[Shape] = []
+    dropped: list[Shape] = []
     for index, shape in enumerate(shapes):
         (recorded if graphs.warm(shape) else dropped).append(shape)
         progress(index + 1, len(shapes))

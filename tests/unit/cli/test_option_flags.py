@@ -42,6 +42,26 @@ def test_flags_reach_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
     assert server == ServerOptions(port=0)
 
 
+@pytest.mark.parametrize(
+    ("flags", "value"), [([], None), (["--cuda-graphs"], True), (["--no-cuda-graphs"], False)]
+)
+def test_a_switch_may_be_left_to_the_boot(
+    flags: list[str], value: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A switch that is not given stays undecided, and each side of it has a flag."""
+    seen: list[EngineOptions] = []
+
+    def record(engine: EngineOptions, server: ServerOptions) -> int:
+        seen.append(engine)
+        return 0
+
+    monkeypatch.setattr("nanoserve.cli.serve.serve_model", record)
+    result = CliRunner().invoke(command_line.app, ["serve", "model-dir", *flags])
+
+    assert result.exit_code == 0, result.output
+    assert seen[0].cuda_graphs is value
+
+
 def test_bad_byte_count_is_a_usage_error() -> None:
     """A byte count that is none is refused by name before anything is loaded."""
     result = CliRunner().invoke(command_line.app, ["serve", "--kv-cache-bytes", "much"])

@@ -2,51 +2,54 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from safetensors.torch import save_file
-from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, models
-from transformers import LlamaConfig, LlamaForCausalLM
 
-from nanoserve.errors import CorruptFileError
-from nanoserve.launch.boot import boot
+from nanoserve.errors import DoesNotFitError, OptionError
+from nanoserve.launch.boot import BootedEngine, boot, boot_model
+from nanoserve.launch.boot_model import read_model
 from nanoserve.launch.llm import LLM
+from nanoserve.launch.stages import Stages
 from nanoserve.options import EngineOptions
-from nanoserve.text.detokenizer import BYTE_ALPHABET
+from nanoserve.plan.boot_checks import check_boot_info
+from nanoserve.plan.boot_report import StageReport
+from nanoserve.sched.sampling_params import SamplingParams
+from nanoserve.units import GIB, MIB
+from tests.boot_fakes import FakeProbe, RecordingListener
+from tests.model_folders import write_llama
 
-VOCAB_SIZE = 256
+PROMPTS = ["a", "a longer one", "The quick brown fox", "b" * 40]
+
+
+class PoolTakesBytes(RecordingListener):
+    """Makes a device fuller by its pool, once that is allocated."""
+
+    def __init__(self, probe: FakeProbe) -> None:
+        super().__init__()
+        self.probe = probe
+
+    def stage_finished(self, report: StageReport) -> None:
+        super().stage_finished(report)
+        if report.name == "pool":
+            self.probe.own_bytes += report.planned_bytes or 0
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Return a tiny model's folder: one token per byte, random weights."""
-    config = LlamaConfig(
-        vocab_size=VOCAB_SIZE,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=128,
-        bos_token_id=None,
-        eos_token_id=None,
-    )
-    weights = LlamaForCausalLM(config).state_dict()
-    save_file(weights, tmp_path / "model.safetensors")
-    fields = config.to_dict() | {"architectures": ["LlamaForCausalLM"]}
-    (tmp_path / "config.json").write_text(json.dumps(fields))
-    _write_tokenizer(tmp_path, VOCAB_SIZE)
-    return tmp_path
+    return write_llama(tmp_path)
 
 
-def _write_tokenizer(folder: Path, size: int, num_added: int = 0) -> None:
-    extra = [f"<{i}>" for i in range(size - len(BYTE_ALPHABET))]
-    vocabulary = {token: i for i, token in enumerate([*BYTE_ALPHABET, *extra])}
-    backend = Backend(models.BPE(vocab=vocabulary, merges=[]))
-    backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens([f"<added {i}>" for i in range(num_added)])
-    backend.save(str(folder / "tokenizer.json"))
+def options_for(folder: Path, **changes: Any) -> EngineOptions:
+    fields = {"model": str(folder), "device": "cpu", "dtype": "float32", "num_blocks": 64}
+    return EngineOptions(**(fields | changes))
+
+
+def booted_on(
+    probe: FakeProbe, listener: RecordingListener, options: EngineOptions
+) -> BootedEngine:
+    return boot_model(read_model(options.model), options, Stages(listener, probe))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
@@ -59,18 +62,128 @@ def test_every_dtype_generates_on_the_cpu(folder: Path, dtype: str) -> None:
     assert len(answer.outputs[0].token_ids) == 16
 
 
-def test_tokenizer_of_a_larger_model_is_refused(folder: Path) -> None:
-    """Text would become ids that have no embedding; both sizes are in the message."""
-    _write_tokenizer(folder, VOCAB_SIZE + 1)
+def test_stages_run_in_order_and_carry_their_bytes(folder: Path) -> None:
+    """The engine is wired last: nothing can step while shapes are warmed."""
+    listener = RecordingListener()
 
-    with pytest.raises(CorruptFileError, match="257 tokens and the model 256"):
-        boot(EngineOptions(model=str(folder), device="cpu", num_blocks=16))
+    booted = boot(options_for(folder, decode_mode="captured"), listener)
+
+    assert listener.started == ["read", "plan", "weights", "pool", "capture"]
+    assert list(booted.report.stages) == listener.reports
+    with_bytes = [report.name for report in listener.reports if report.residual_bytes is not None]
+    assert with_bytes == ["weights", "pool", "capture"]
+    assert listener.steps["weights"][-1][0] == listener.steps["weights"][-1][1]
+    assert listener.steps["capture"][-1] == (4, 4)
 
 
-def test_added_token_without_a_row_does_not_stop_the_boot(folder: Path) -> None:
-    """Fine-tunes ship such tokens; only a prompt that uses one is refused."""
-    _write_tokenizer(folder, VOCAB_SIZE, num_added=2)
+def test_capture_is_planned_from_a_device_that_holds_the_pool(folder: Path) -> None:
+    """What is free for captured steps was asked after the pool was allocated."""
+    probe = FakeProbe(GIB)
+    options = options_for(folder, decode_mode="captured", num_blocks=4096)
 
-    booted = boot(EngineOptions(model=str(folder), device="cpu", num_blocks=16))
+    booted = booted_on(probe, PoolTakesBytes(probe), options)
 
-    assert booted.tokenizer.vocab_size == VOCAB_SIZE + 2
+    capture = booted.plan.capture
+    assert capture is not None
+    set_aside = booted.plan.kv_pool.activation_bytes
+    assert capture.budget_bytes == GIB - booted.pool.num_bytes - set_aside
+
+
+@pytest.mark.parametrize("mode", ["bucketed", "captured"])
+def test_padded_modes_serve_eager_s_tokens(folder: Path, mode: str) -> None:
+    """In float32 every rung of the ladder draws the same tokens, through `LLM`."""
+    sampling = [
+        SamplingParams(temperature=0.0, max_tokens=4 + 9 * index) for index in range(len(PROMPTS))
+    ]
+
+    answers = [
+        [
+            answer.outputs[0].token_ids
+            for answer in LLM(
+                str(folder), device="cpu", dtype="float32", num_blocks=64, decode_mode=decode_mode
+            ).generate(PROMPTS, sampling)
+        ]
+        for decode_mode in ("eager", mode)
+    ]
+
+    assert answers[0] == answers[1]
+    assert [len(token_ids) for token_ids in answers[0]] == [4, 13, 22, 31]
+
+
+def test_no_warm_leaves_every_shape_cold_and_says_so(folder: Path) -> None:
+    """Nothing is recorded before serving, and the payload does not claim otherwise."""
+    booted = boot(options_for(folder, decode_mode="captured", warm=False))
+
+    graphs = booted.info["cuda_graphs"]
+    assert graphs["is_warm"] is False
+    assert graphs["recorded"] == []
+    assert graphs["count"] == 4
+
+
+def test_warm_options_shape_the_list(folder: Path) -> None:
+    """Rows, width and the number of graphs are the operator's."""
+    booted = boot(options_for(folder, cuda_graphs=True, warm_rows=2))
+
+    assert booted.info["cuda_graphs"]["recorded"] == [[2, 128], [1, 128]]
+    assert booted.info["decode_mode"] == "captured"
+
+
+def test_eager_has_no_capture_stage(folder: Path) -> None:
+    """The default on a CPU: steps run as they come, and no sink block is kept."""
+    listener = RecordingListener()
+
+    booted = boot(options_for(folder), listener)
+
+    assert "capture" not in listener.started
+    assert booted.info["cuda_graphs"] is None
+    assert booted.pool.num_blocks == 64
+
+
+def test_report_is_written_with_the_peak_measured(folder: Path) -> None:
+    """The file is the payload; for it, the largest step is run on the CPU too."""
+    path, listener = folder / "report.json", RecordingListener()
+
+    booted = boot(options_for(folder, boot_report=str(path)), listener)
+
+    written = json.loads(path.read_text())
+    assert written == json.loads(json.dumps(booted.info))
+    check_boot_info(written)
+    assert listener.started == ["read", "plan", "weights", "profile", "pool"]
+    activations = {line["name"]: line for line in written["budget"]}["activations"]
+    assert activations["measured_bytes"] is not None
+
+
+def test_unwritable_report_is_refused_before_anything_is_read(folder: Path) -> None:
+    """The file is tried first, and nothing is left of the trial."""
+    listener = RecordingListener()
+    path = folder / "missing" / "report.json"
+
+    with pytest.raises(OptionError, match=r"--boot-report .* cannot be written"):
+        boot(options_for(folder, boot_report=str(path)), listener)
+
+    assert listener.started == []
+
+
+def test_pool_that_does_not_fit_is_refused_before_loading(folder: Path) -> None:
+    """It exits with 4 and says what would do."""
+    listener = RecordingListener()
+    options = options_for(folder, num_blocks=None, kv_cache_bytes=2 * GIB)
+
+    with pytest.raises(DoesNotFitError) as caught:
+        booted_on(FakeProbe(GIB, own_bytes=100 * MIB), listener, options)
+
+    assert caught.value.exit_code == 4
+    assert caught.value.advice
+    assert listener.started == ["plan"]
+
+
+def test_budget_has_a_measurement_for_what_can_be_measured(folder: Path) -> None:
+    """Weights, pool and this process; a reserve or what nobody claims has none."""
+    booted = boot(options_for(folder))
+
+    measured = {line.name: line.measured_bytes is not None for line in booted.report.budget}
+    assert measured["weights"]
+    assert measured["kv pool"]
+    assert measured["this process at start"]
+    assert not measured["unassigned"]
+    assert not measured["activations"]  # a CPU runs the largest step only for a report

@@ -21,7 +21,7 @@ def test_peak_is_the_largest_phase() -> None:
 
 def test_what_lives_throughout_comes_on_top() -> None:
     """The residual stream and the masks are under every phase."""
-    step = largest_step(8, 2048, 512, 4, is_fused=True)
+    step = largest_step(16, 2048, 512, 4, is_fused=True)
     plan = estimate_activation_bytes(SMOLLM2, step, 4, DRAWN_LOGIT_BYTES)
 
     assert plan.resident_bytes == 512 * (4 * 576 + 2 * 64) * 4 + 512 * 2048 * 4
@@ -54,16 +54,18 @@ def test_scored_prompts_count_at_few_slots() -> None:
     def logits_bytes(step: StepShape) -> int:
         return estimate_activation_bytes(SMOLLM2, step, 4, DRAWN_LOGIT_BYTES).logits_bytes
 
-    assert logits_bytes(few) == SMOLLM2.vocab_size * 64 * 8
+    assert logits_bytes(few) == SMOLLM2.vocab_size * 64 * 12
     assert logits_bytes(many) == SMOLLM2.vocab_size * 64 * DRAWN_LOGIT_BYTES
 
 
-def test_windowed_masks_are_made_of_more_booleans() -> None:
-    """A sliding window compares twice."""
-    step = largest_step(8, 2048, 512, 4, is_fused=True)
-    windowed = replace(SMOLLM2, sliding_window=1024)
-    plain = estimate_activation_bytes(SMOLLM2, step, 4, 58).projection_bytes
-
-    assert estimate_activation_bytes(windowed, step, 4, 58).projection_bytes - plain == (
-        2 * step.num_masked
+def test_masks_of_long_contexts_are_a_phase() -> None:
+    """Booleans outgrow the MLP at long contexts; a sliding window compares twice."""
+    step = largest_step(1, 2**17, 512, 2, is_fused=True)
+    plain = estimate_activation_bytes(SMOLLM2, step, 2, DRAWN_LOGIT_BYTES)
+    windowed = estimate_activation_bytes(
+        replace(SMOLLM2, sliding_window=1024), step, 2, DRAWN_LOGIT_BYTES
     )
+
+    assert plain.masking_bytes == 512 * 2**17
+    assert windowed.masking_bytes == 3 * plain.masking_bytes
+    assert windowed.peak_bytes == windowed.resident_bytes + windowed.masking_bytes

@@ -145,3 +145,12 @@ def test_the_table_is_aligned() -> None:
         "unassigned  5.00 GiB         -         -",
         "total       8.00 GiB",
     )
+
+
+def test_the_table_leaves_out_what_is_empty() -> None:
+    """A part without a byte, planned or measured, has no line."""
+    payload = info()
+    empty = {"planned_bytes": 0, "measured_bytes": None, "residual_bytes": None}
+    payload["budget"] = [*payload["budget"], {"name": "capture", **empty}]
+
+    assert boot_lines(payload) == boot_lines(info())

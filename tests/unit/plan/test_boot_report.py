@@ -30,6 +30,7 @@ def test_a_residual_keeps_its_sign() -> None:
     assert format_residual(3 * MIB) == "+3.0 MiB"
     assert format_residual(-2 * GIB) == "-2.00 GiB"
     assert format_residual(0) == "0.0 MiB"
+    assert format_residual(-7) == "0.0 MiB"
 
 
 def test_a_budget_line_without_a_measurement_has_no_residual() -> None:

@@ -1,4 +1,4 @@
-"""A recorder that keeps a CUDA graph's promises on a CPU."""
+"""Recorders for a CPU: one that keeps a CUDA graph's promises, one without memory."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from nanoserve.runner.graph_recorder import Replay
+from nanoserve.runner.graph_recorder import Replay, ReplayRecorder
 
 aten = torch.ops.aten
 HOST_SYNCS = {aten._local_scalar_dense.default, aten.nonzero.default, aten.equal.default}
@@ -33,9 +33,9 @@ class TapeRecorder:
         return tape.replay
 
 
-class _Tape(TorchDispatchMode):
+class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[tuple[Any, Sequence[Any], Mapping[str, Any], Any]] = []
 
     def __torch_dispatch__(
@@ -52,3 +52,18 @@ class _Tape(TorchDispatchMode):
             for old, new in zip(tree_leaves(out), tree_leaves(again), strict=True):
                 if isinstance(old, Tensor) and old.data_ptr() != new.data_ptr():
                     old.copy_(new)
+
+
+class FullDeviceRecorder:
+    """A recorder without memory for the first `num_failures` steps it is asked to record."""
+
+    def __init__(self, num_failures: int) -> None:
+        self.num_failures = num_failures
+        self.num_calls = 0
+
+    def record(self, run: Callable[[], None]) -> Replay:
+        self.num_calls += 1
+        if self.num_calls <= self.num_failures:
+            message = "CUDA out of memory"
+            raise torch.OutOfMemoryError(message)
+        return ReplayRecorder().record(run)

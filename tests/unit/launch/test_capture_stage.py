@@ -1,0 +1,106 @@
+"""The capture stage: what was recorded, what had to be dropped, and who is told."""
+
+from collections.abc import Callable
+
+import torch
+
+from nanoserve.launch.capture_stage import prepare_graphs, recorder_for
+from nanoserve.launch.stages import Stages
+from nanoserve.options import EngineOptions
+from nanoserve.plan.boot_info import CaptureOutcome
+from nanoserve.plan.boot_plan import BootPlan, plan_boot
+from nanoserve.plan.device_facts import DeviceFacts
+from nanoserve.plan.memory_budget import MemoryReading
+from nanoserve.runner.decode_graphs import DecodeGraphs
+from nanoserve.runner.graph_recorder import GraphRecorder, Replay, ReplayRecorder
+from nanoserve.runner.kv_pool import KVPool
+from nanoserve.units import GIB
+from tests.boot_fakes import FakeProbe, RecordingListener
+from tests.tiny_models import CPU, random_decoder, tiny_spec
+
+SPEC = tiny_spec()
+FACTS = DeviceFacts("cpu", "a CPU", MemoryReading(GIB, GIB), 1, has_native_bf16=False)
+
+
+class FullDevice:
+    """Has no memory for the first `num_refused` records."""
+
+    def __init__(self, num_refused: int) -> None:
+        self.num_refused = num_refused
+
+    def record(self, run: Callable[[], None]) -> Replay:
+        if self.num_refused:
+            self.num_refused -= 1
+            message = "no memory"
+            raise torch.OutOfMemoryError(message)
+        run()
+        return run
+
+
+def prepare(
+    listener: RecordingListener,
+    recorder: GraphRecorder | None,
+    plan: BootPlan,
+    *,
+    is_warm: bool = True,
+) -> tuple[DecodeGraphs | None, CaptureOutcome | None]:
+    pool = KVPool(SPEC, plan.kv_pool.num_blocks, 16, torch.float32, CPU, 1)
+    stages = Stages(listener, FakeProbe())
+    return prepare_graphs(random_decoder(SPEC), pool, plan, is_warm, stages, recorder)
+
+
+def plan_for(**options: object) -> BootPlan:
+    return plan_boot(SPEC, EngineOptions(**({"decode_mode": "captured"} | options)), FACTS)  # type: ignore[arg-type]
+
+
+def test_every_shape_is_recorded_largest_first() -> None:
+    """The bar moves with each, and the line says how many of how many."""
+    listener = RecordingListener()
+
+    graphs, outcome = prepare(listener, ReplayRecorder(), plan_for())
+
+    assert graphs is not None
+    assert outcome is not None
+    assert outcome.recorded == ((8, 128), (4, 128), (2, 128), (1, 128))
+    assert outcome.is_warm
+    assert listener.steps["capture"] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert listener.reports[0].detail.startswith("4 warm; 4 of 4 shapes")
+    assert listener.notes == []
+
+
+def test_failed_records_drop_the_largest_shapes_and_say_so() -> None:
+    """The boot goes on with the smaller ones, and the note names what runs eager."""
+    listener = RecordingListener()
+
+    _, outcome = prepare(listener, FullDevice(2), plan_for())
+
+    assert outcome is not None
+    assert outcome.dropped == ((8, 128), (4, 128))
+    assert outcome.recorded == ((2, 128), (1, 128))
+    (note,) = listener.notes
+    assert "dropped 2 of 4 shapes" in note
+    assert "8x128, 4x128" in note
+    assert "--warm-width" in note
+
+
+def test_cold_start_records_nothing() -> None:
+    """Told not to warm, the stage allocates buffers alone."""
+    graphs, outcome = prepare(RecordingListener(), ReplayRecorder(), plan_for(), is_warm=False)
+
+    assert graphs is not None
+    assert graphs.recorded == ()
+    assert outcome == CaptureOutcome((), (), is_warm=False)
+
+
+def test_eager_plan_has_no_stage() -> None:
+    """Where steps run as they come there is nothing to prepare."""
+    listener = RecordingListener()
+
+    assert prepare(listener, None, plan_for(decode_mode="eager")) == (None, None)
+    assert listener.started == []
+
+
+def test_recorder_follows_the_mode() -> None:
+    """Captured steps on a CPU have the stand-in; bucketed ones are never recorded."""
+    assert isinstance(recorder_for(plan_for()), ReplayRecorder)
+    assert recorder_for(plan_for(decode_mode="bucketed")) is None
