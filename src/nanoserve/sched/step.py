@@ -152,12 +152,13 @@ class StepResult:
     Attributes:
         step_id: The plan this answers.
         sampled_token_ids: New token of each scheduled request in the plan's order;
-            None where the plan said it does not sample.
+            None where the plan said it does not sample, and for a failed one.
         prompt_logprobs: For each scheduled request with `scored_token_ids`, how likely
             each of them was, by request id.
         execution: How the step ran.
         logprobs: For each request that sampled and asks for them, how likely its new token
             was, by request id.
+        failed: Requests whose logits were not finite, with the problem in words.
     """
 
     step_id: int
@@ -165,6 +166,7 @@ class StepResult:
     prompt_logprobs: dict[str, tuple[TokenLogprobs, ...]]
     execution: StepExecution = StepExecution()
     logprobs: dict[str, TokenLogprobs] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,10 @@ def check_answers(plan: StepPlan, result: StepResult) -> None:
         raise InvariantError(message)
     for scheduled, token_id in zip(plan.scheduled, result.sampled_token_ids, strict=True):
         num_scores = len(result.prompt_logprobs.get(scheduled.request_id, ()))
-        problem = _find_problem(scheduled, token_id, num_scores)
+        if scheduled.request_id in result.failed:
+            problem = None if token_id is None else f"it failed, the sampled token is {token_id}"
+        else:
+            problem = _find_problem(scheduled, token_id, num_scores)
         if problem is not None:
             message = f"request {scheduled.request_id!r} in step {plan.step_id}: {problem}"
             raise InvariantError(message)

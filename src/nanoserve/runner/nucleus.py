@@ -1,0 +1,173 @@
+"""Which tokens may be drawn, and the draw: top-k, top-p, min-p without ranking a row.
+
+All three filters keep the tokens that weigh at least so much. What weighs the same as
+the last token kept is kept too, so no filter depends on an order among equals.
+
+Top-p needs no threshold: whether one token is in the nucleus is a single sum, of what
+weighs more. A token is drawn from the others; if it is outside, only what weighs more than
+it can be inside, and the next is drawn from that. The last token drawn has the exact
+distribution of the nucleus. (Rejection with a rising pivot, as in FlashInfer's kernels.)
+
+A draw is the Gumbel-max trick as a race, twice: first among blocks of tokens by their sums,
+then inside the block that won. Each runs with probability weight / total, as the least of
+exponential times divided by weights does (Efraimidis and Spirakis, 2006). A logit that
+moves by 1e-6 changes a draw about once in a million, however flat the row.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nanoserve.runner.noise import exponential
+from nanoserve.runner.vocab_blocks import BLOCK_LEN, pick
+
+_ROUND_STRIDE = 1 << 32  # indices of noise for each round: more than blocks and tokens
+
+
+class TopKRows(NamedTuple):
+    """Rows with a top-k of about one size.
+
+    Attributes:
+        rows: int64 [K].
+        top_k: int64 [K, 1], each at most the vocabulary.
+        max_k: The largest of `top_k`.
+    """
+
+    rows: Tensor
+    top_k: Tensor
+    max_k: int
+
+
+class Filters(NamedTuple):
+    """Filters of R rows.
+
+    Attributes:
+        min_p: float32 [R, 1].
+        top_p: float64 [R]; infinite keeps all.
+        top_k: Rows that have one, none twice.
+        has_floors: Whether top-k or min-p drops anything in any row.
+        has_nuclei: Whether top-p drops anything in any row.
+    """
+
+    min_p: Tensor
+    top_p: Tensor
+    top_k: tuple[TopKRows, ...]
+    has_floors: bool
+    has_nuclei: bool
+
+
+def draw(weights: Tensor, filters: Filters, keys: Tensor, scratch: Tensor) -> Tensor:
+    """Return one token for each row, int64 [R]; a row of NaN gets any.
+
+    Args:
+        weights: float32 [R, V], probabilities up to a factor; V is whole blocks.
+        filters: Applied in the order top-k, top-p, min-p.
+        keys: int64 [R], streams of noise, see `noise`.
+        scratch: float32 [R, V], overwritten.
+    """
+    sums = _block_sums(weights)
+    floors, totals = _floors(weights, sums, filters, scratch)
+    if filters.has_floors:
+        sums = _sums_above(weights, floors, scratch)
+    limits = filters.top_p * totals
+    token_ids = torch.empty_like(keys)
+    pending = torch.arange(len(keys), device=keys.device)
+    first_index = 0
+    while True:
+        drawn = _race(weights, sums, floors, keys, first_index)
+        token_ids[pending] = drawn[:, 0]
+        if not filters.has_nuclei:
+            return token_ids
+        floors = weights.gather(1, drawn)
+        sums = _sums_above(weights, floors, scratch[: len(floors)])
+        outside = (_total(sums) >= limits).nonzero()[:, 0]
+        if not outside.numel():
+            return token_ids
+        pending, weights, sums, floors = (x[outside] for x in (pending, weights, sums, floors))
+        keys, limits = keys[outside], limits[outside]
+        first_index += _ROUND_STRIDE
+
+
+def _race(weights: Tensor, sums: Tensor, floors: Tensor, keys: Tensor, first_index: int) -> Tensor:
+    """Return a token of each row, int64 [R, 1], among those that weigh more than the floor.
+
+    Args:
+        weights: float32 [R, V].
+        sums: float32 [R, B], what such tokens weigh in each block.
+        floors: float32 [R, 1].
+        keys: int64 [R].
+        first_index: Where the noise begins: blocks first, then tokens.
+    """
+    num_blocks = sums.shape[-1]
+    block_ids = torch.arange(num_blocks, device=sums.device)
+    noise = exponential(keys, first_index + block_ids)
+    block = (sums / noise).argmax(dim=-1, keepdim=True)
+    token_ids = block * BLOCK_LEN + torch.arange(BLOCK_LEN, device=sums.device)
+    rivals = pick(weights.unflatten(1, (-1, BLOCK_LEN)), block)
+    noise = exponential(keys, first_index + num_blocks + token_ids)
+    best = (rivals * (rivals > floors) / noise).argmax(dim=-1, keepdim=True)
+    return token_ids.gather(1, best)
+
+
+def _floors(
+    weights: Tensor, sums: Tensor, filters: Filters, scratch: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return what kept tokens weigh more than, and what top-p is a share of.
+
+    Returns:
+        float32 [R, 1], of top-k and min-p; float64 [R], the weight of all or of the top k.
+    """
+    totals = _total(sums)
+    floors = filters.min_p * weights.amax(dim=-1, keepdim=True)
+    for group in filters.top_k:
+        some_weights = weights[group.rows]
+        kth = _kth_largest(some_weights, group)
+        floors[group.rows] = floors[group.rows].maximum(kth)
+        sums = _sums_above(some_weights, _just_below(kth), scratch[: len(kth)])
+        totals[group.rows] = _total(sums)
+    return _just_below(floors), totals
+
+
+def _kth_largest(weights: Tensor, group: TopKRows) -> Tensor:
+    """Return the `top_k`th largest weight of each row of the group, float32 [K, 1]."""
+    num_blocks = weights.shape[-1] // BLOCK_LEN
+    if group.max_k > num_blocks:
+        return _select(weights, weights.shape[-1] - group.top_k)
+    blocks = weights.unflatten(1, (-1, BLOCK_LEN))
+    best = blocks.amax(dim=-1).topk(group.max_k, sorted=False).indices
+    return pick(blocks, best).topk(group.max_k).values.gather(1, group.top_k - 1)
+
+
+def _select(rows: Tensor, ranks: Tensor) -> Tensor:
+    """Return the value at each row's rank, smallest first; float32 [K, 1].
+
+    On a CPU numpy selects in a third of the time in which torch would.
+    """
+    if rows.is_cuda:
+        return rows.sort(dim=-1).values.gather(1, ranks)
+    parted = np.partition(rows.numpy(), sorted({*ranks[:, 0].tolist()}), axis=-1)
+    return torch.from_numpy(parted).gather(1, ranks)
+
+
+def _sums_above(weights: Tensor, floors: Tensor, scratch: Tensor) -> Tensor:
+    """Return what tokens that weigh more than the floor weigh in each block, float32 [R, B].
+
+    Comparing into floats and multiplying takes a tenth of the time of selecting.
+    """
+    torch.gt(weights, floors, out=scratch)
+    return _block_sums(scratch.mul_(weights))
+
+
+def _block_sums(weights: Tensor) -> Tensor:
+    return weights.unflatten(1, (-1, BLOCK_LEN)).sum(dim=-1)
+
+
+def _total(sums: Tensor) -> Tensor:
+    return sums.sum(dim=-1, dtype=torch.float64)
+
+
+def _just_below(floors: Tensor) -> Tensor:
+    """Return the next smaller float: what weighs more than it weighs the floor or more."""
+    return floors.nextafter(torch.full_like(floors, -1.0))
