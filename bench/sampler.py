@@ -56,9 +56,7 @@ def time_case(logits: torch.Tensor, sampling: SamplingParams) -> float:
     """Return the median milliseconds of a call."""
     num_rows, vocab_size = logits.shape
     sampler = Sampler()
-    tokens = [
-        torch.randint(0, vocab_size, (PROMPT_LEN,)).tolist() for _ in range(num_rows)
-    ]
+    tokens = [torch.randint(0, vocab_size, (PROMPT_LEN,)).tolist() for _ in range(num_rows)]
     samples_ms = []
     for _ in range(NUM_CALLS):
         scheduled = [

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nanoserve.errors import InvariantError
 from nanoserve.sched.step import ScheduledRequest
 from nanoserve.sched.token_history import TokenHistory
 
@@ -109,15 +110,17 @@ class Penalties:
             penalised: Rows and their penalties.
         """
         counts = self._advance([scheduled[row] for row in penalised.rows])
-        lengths = torch.tensor([item.num_distinct for item in counts])
-        starts = torch.tensor(penalised.rows) * logits.shape[-1]
-        token_ids = torch.from_numpy(np.concatenate([item.token_ids for item in counts]))
-        index = (token_ids + starts.repeat_interleave(lengths)).to(logits.device)
-        nums = torch.from_numpy(np.concatenate([item.num_in_output for item in counts]))
-        nums, lengths = nums.to(logits.device), lengths.to(logits.device)
-        repetition, frequency, presence = (
-            column.repeat_interleave(lengths) for column in penalised[1:]
+        lengths = [item.num_distinct for item in counts]
+        starts = np.repeat(np.array(penalised.rows) * logits.shape[-1], lengths)
+        index, owners, nums = (
+            torch.from_numpy(column).to(logits.device)
+            for column in (
+                np.concatenate([item.token_ids for item in counts]) + starts,
+                np.repeat(np.arange(len(counts)), lengths),
+                np.concatenate([item.num_in_output for item in counts]),
+            )
         )
+        repetition, frequency, presence = (column[owners] for column in penalised[1:])
         flat = logits.view(-1)
         values = flat[index]
         values = values.clamp(min=0.0) / repetition + values.clamp(max=0.0) * repetition
@@ -127,7 +130,9 @@ class Penalties:
         kept: dict[str, TokenCounts] = {}
         for request in requests:
             history = request.history
-            assert history is not None, f"{request.request_id} has penalties and no history"
+            if history is None:
+                message = f"request {request.request_id!r} has penalties and no history"
+                raise InvariantError(message)
             counts = self._counts.get(request.request_id)
             if counts is None or not counts.advance(history):
                 counts = TokenCounts(history)

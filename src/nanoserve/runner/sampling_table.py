@@ -99,7 +99,7 @@ def _build_filters(
 
 
 def _build_penalties(params: Sequence[SamplingParams], device: torch.device) -> PenaltyRows | None:
-    rows = tuple(row for row, sampling in enumerate(params) if _has_penalties(sampling))
+    rows = tuple(row for row, sampling in enumerate(params) if sampling.has_penalties)
     if not rows:
         return None
     some = [params[row] for row in rows]
@@ -109,11 +109,6 @@ def _build_penalties(params: Sequence[SamplingParams], device: torch.device) -> 
         _column([p.frequency_penalty for p in some], device),
         _column([p.presence_penalty for p in some], device),
     )
-
-
-def _has_penalties(sampling: SamplingParams) -> bool:
-    is_additive = sampling.frequency_penalty != 0.0 or sampling.presence_penalty != 0.0
-    return is_additive or sampling.repetition_penalty != 1.0
 
 
 def _column(values: Sequence[float], device: torch.device) -> torch.Tensor:

@@ -147,6 +147,12 @@ class SamplingParams:
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             _refuse("min_tokens", self.min_tokens, f"at most max_tokens, {self.max_tokens}")
 
+    @property
+    def has_penalties(self) -> bool:
+        """Whether a draw depends on which tokens came before."""
+        adds = self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
+        return adds or self.repetition_penalty != 1.0
+
     def for_choice(self, index: int) -> "SamplingParams":
         """Return the parameters of answer `index` of `n`: one answer, seed + index."""
         seed = None if self.seed is None else _wrap_int64(self.seed + index)
