@@ -2,6 +2,7 @@
 
 import math
 from random import Random
+from typing import Any
 
 import torch
 from hypothesis import event, given
@@ -22,7 +23,7 @@ SEEDS = st.integers(0, 2**64)
 
 
 def random_sampling(random: Random, vocab_size: int) -> SamplingParams:
-    penalties = {
+    penalties: dict[str, Any] = {
         "repetition_penalty": random.choice([0.7, 1.3]),
         "frequency_penalty": random.choice([0.0, 0.3, -0.8]),
         "presence_penalty": random.choice([0.0, 0.9]),

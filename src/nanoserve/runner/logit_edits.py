@@ -24,12 +24,12 @@ class Biases(NamedTuple):
     """Biases of all rows.
 
     Attributes:
-        index: int64 [E], row * width + token id; none twice.
+        places: int64 [E], row * width + token id; none twice.
         values: float32 [E], what is added there.
         handicaps: float32 [R, 1], taken off all other tokens of a row; None if all are 0.
     """
 
-    index: Tensor
+    places: Tensor
     values: Tensor
     handicaps: Tensor | None
 
@@ -65,10 +65,10 @@ def _addend(bias: float, handicap: float) -> float:
 def add_biases(logits: Tensor, biases: Biases) -> None:
     """Add `biases` to `logits`, float32 [R, width], in place."""
     flat = logits.view(-1)
-    values = flat[biases.index] + biases.values
+    values = flat[biases.places] + biases.values
     if biases.handicaps is not None:
         logits.sub_(biases.handicaps)
-    flat[biases.index] = values
+    flat[biases.places] = values
 
 
 def is_constrained(request: ScheduledRequest) -> bool:

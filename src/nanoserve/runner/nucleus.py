@@ -47,15 +47,15 @@ class Filters(NamedTuple):
         min_p: float32 [R, 1].
         top_p: float64 [R]; infinite keeps all.
         top_k: Rows that have one, none twice.
-        has_floors: Whether top-k or min-p drops anything in any row.
-        has_nuclei: Whether top-p drops anything in any row.
+        has_min_p: Whether min-p drops anything in any row.
+        has_top_p: Whether top-p drops anything in any row.
     """
 
     min_p: Tensor
     top_p: Tensor
     top_k: tuple[TopKRows, ...]
-    has_floors: bool
-    has_nuclei: bool
+    has_min_p: bool
+    has_top_p: bool
 
 
 def draw(weights: Tensor, filters: Filters, keys: Tensor, scratch: Tensor) -> Tensor:
@@ -67,18 +67,23 @@ def draw(weights: Tensor, filters: Filters, keys: Tensor, scratch: Tensor) -> Te
         keys: int64 [R], streams of noise, see `noise`.
         scratch: float32 [R, V], overwritten.
     """
+    floors = torch.full_like(weights[:, :1], -1.0)
     sums = _block_sums(weights)
-    floors, totals = _floors(weights, sums, filters, scratch)
-    if filters.has_floors:
+    if filters.top_k:
+        floors = _top_k_floors(weights, floors, filters.top_k)
         sums = _sums_above(weights, floors, scratch)
-    limits = filters.top_p * totals
+    limits = filters.top_p * _total(sums)
+    if filters.has_min_p:
+        least = filters.min_p * weights.amax(dim=-1, keepdim=True)
+        floors = floors.maximum(_just_below(least))
+        sums = _sums_above(weights, floors, scratch)
     token_ids = torch.empty_like(keys)
     pending = torch.arange(len(keys), device=keys.device)
     first_index = 0
     while True:
         drawn = _race(weights, sums, floors, keys, first_index)
         token_ids[pending] = drawn[:, 0]
-        if not filters.has_nuclei:
+        if not filters.has_top_p:
             return token_ids
         floors = weights.gather(1, drawn)
         sums = _sums_above(weights, floors, scratch[: len(floors)])
@@ -111,33 +116,19 @@ def _race(weights: Tensor, sums: Tensor, floors: Tensor, keys: Tensor, first_ind
     return token_ids.gather(1, best)
 
 
-def _floors(
-    weights: Tensor, sums: Tensor, filters: Filters, scratch: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return what kept tokens weigh more than, and what top-p is a share of.
-
-    Returns:
-        float32 [R, 1], of top-k and min-p; float64 [R], the weight of all or of the top k.
-    """
-    totals = _total(sums)
-    floors = filters.min_p * weights.amax(dim=-1, keepdim=True)
-    for group in filters.top_k:
-        some_weights = weights[group.rows]
-        kth = _kth_largest(some_weights, group)
-        floors[group.rows] = floors[group.rows].maximum(kth)
-        sums = _sums_above(some_weights, _just_below(kth), scratch[: len(kth)])
-        totals[group.rows] = _total(sums)
-    return _just_below(floors), totals
-
-
-def _kth_largest(weights: Tensor, group: TopKRows) -> Tensor:
-    """Return the `top_k`th largest weight of each row of the group, float32 [K, 1]."""
-    num_blocks = weights.shape[-1] // BLOCK_LEN
-    if group.max_k > num_blocks:
-        return _select(weights, weights.shape[-1] - group.top_k)
+def _top_k_floors(weights: Tensor, floors: Tensor, groups: tuple[TopKRows, ...]) -> Tensor:
+    """Return `floors` with those of the groups' rows just below their `top_k`th weight."""
     blocks = weights.unflatten(1, (-1, BLOCK_LEN))
-    best = blocks.amax(dim=-1).topk(group.max_k, sorted=False).indices
-    return pick(blocks, best).topk(group.max_k).values.gather(1, group.top_k - 1)
+    maxima = blocks.amax(dim=-1)
+    for group in groups:
+        if group.max_k > maxima.shape[-1]:
+            kth = _select(weights[group.rows], weights.shape[-1] - group.top_k)
+        else:
+            best = maxima[group.rows].topk(group.max_k, sorted=False).indices
+            rivals = blocks[group.rows[:, None], best].flatten(1)
+            kth = rivals.topk(group.max_k).values.gather(1, group.top_k - 1)
+        floors[group.rows] = _just_below(kth)
+    return floors
 
 
 def _select(rows: Tensor, ranks: Tensor) -> Tensor:

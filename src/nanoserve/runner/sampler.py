@@ -128,8 +128,8 @@ class Sampler:
             logits.device,
         )
         edited, weights = self._reserve(logits)[:, : len(requests)]
-        torch.index_select(logits, 0, table.drawn, out=weights)
-        weights.div_(table.temperatures)
+        some_logits = logits if len(requests) == len(logits) else logits[table.drawn]
+        torch.div(some_logits, table.temperatures, out=weights)
         torch.softmax(weights, dim=-1, out=weights)
         return draw(weights, table.filters, keys, scratch=edited)
 

@@ -93,8 +93,8 @@ def _build_filters(
         min_p=_column(min_p, device)[:, None],
         top_p=torch.tensor(top_p, dtype=torch.float64, device=device),
         top_k=tuple(top_k),
-        has_floors=bool(top_k) or any(min_p),
-        has_nuclei=any(share < torch.inf for share in top_p),
+        has_min_p=any(min_p),
+        has_top_p=any(share < torch.inf for share in top_p),
     )
 
 

@@ -32,8 +32,8 @@ def test_filters_that_drop_nothing_are_no_work() -> None:
     """A top-k of the whole vocabulary, top-p 1 and min-p 0 keep everything."""
     filters = build_table([SamplingParams(top_k=100), SamplingParams()], 100, CPU).filters
 
-    assert not filters.has_floors
-    assert not filters.has_nuclei
+    assert not filters.has_min_p
+    assert not filters.has_top_p
     assert filters.top_k == ()
 
 
