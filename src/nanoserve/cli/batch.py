@@ -1,4 +1,8 @@
-"""`nanoserve batch`: a file of requests to a file of answers, resumable."""
+"""`nanoserve batch`: a file of requests to a file of answers, resumable.
+
+A line that has an answer is done, if the answer is an error too: to have it answered
+again, take its answer out of the file.
+"""
 
 import sys
 from collections import Counter

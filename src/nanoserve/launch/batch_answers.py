@@ -4,6 +4,7 @@ Owns what a killed run leaves behind: every answer that was complete is kept, an
 last line is cut when the file is opened again. Knows nothing of how answers are made.
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -46,15 +47,14 @@ class AnswerFile:
         self._synced_s = clock()
         try:
             self._file = path.open("a+b", buffering=0)
+            with contextlib.ExitStack() as unless_usable:
+                unless_usable.callback(self._file.close)
+                self._lock()
+                self._read()
+                unless_usable.pop_all()
         except OSError as error:
             message = f"Cannot write {path}: {error.strerror or error}."
             raise OptionError(message) from error
-        try:
-            self._lock()
-            self._read()
-        except BaseException:
-            self._file.close()
-            raise
 
     def __enter__(self) -> Self:
         return self
@@ -65,8 +65,12 @@ class AnswerFile:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        os.fsync(self._file.fileno())
-        self._file.close()
+        try:
+            self._sync()
+        except OSError as failure:
+            raise self._cannot_go_on(failure) from failure
+        finally:
+            self._file.close()
 
     def append(self, custom_id: str, request_id: str, status_code: int, body: Any) -> None:
         """Add the answer to a line.
@@ -94,15 +98,20 @@ class AnswerFile:
             while line:
                 line = line[self._file.write(line) :]
             if self._clock() - self._synced_s >= SYNC_EVERY_S:
-                os.fsync(self._file.fileno())
-                self._synced_s = self._clock()
+                self._sync()
         except OSError as error:
-            message = (
-                f"Cannot write {self._path}: {error.strerror or error}. "
-                "Run the same command again to go on: the answers in it are kept."
-            )
-            raise BatchWriteError(message) from error
+            raise self._cannot_go_on(error) from error
         self.answered.add(custom_id)
+
+    def _sync(self) -> None:
+        os.fsync(self._file.fileno())
+        self._synced_s = self._clock()
+
+    def _cannot_go_on(self, error: OSError) -> BatchWriteError:
+        return BatchWriteError(
+            f"Cannot write {self._path}: {error.strerror or error}. "
+            "Run the same command again to go on: the answers in it are kept."
+        )
 
     def _lock(self) -> None:
         try:

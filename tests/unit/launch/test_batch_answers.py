@@ -85,10 +85,11 @@ def test_a_file_is_written_by_one_process(path: Path) -> None:
         assert answers.answered == set()
 
 
-def test_a_file_that_cannot_be_opened_is_an_option_error(tmp_path: Path) -> None:
-    """The message names it."""
+@pytest.mark.parametrize("name", ["none/out.jsonl", ".", "/dev/null"])
+def test_a_file_that_cannot_be_used_is_an_option_error(tmp_path: Path, name: str) -> None:
+    """A missing folder, a folder, a device: the message says so before a model is loaded."""
     with pytest.raises(OptionError, match="Cannot write"):
-        AnswerFile(tmp_path / "none" / "out.jsonl")
+        AnswerFile(tmp_path / name)
 
 
 def test_the_disk_is_synced_at_intervals(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
