@@ -90,6 +90,7 @@ class SamplingParams:
             _refuse("n", self.n, f"between 1 and {MAX_N}")
         self._check_stops()
         self._check_penalties()
+        self._check_biases()
         self._check_logprobs()
 
     def _check_types(self) -> None:
@@ -130,6 +131,13 @@ class SamplingParams:
         if self.repetition_penalty <= 0.0:
             allowed = f"above 0 and at most {MAX_REPETITION_PENALTY:g}"
             _refuse("repetition_penalty", self.repetition_penalty, allowed)
+
+    def _check_biases(self) -> None:
+        pairs: Any = self.logit_bias  # a caller's types are not checked
+        if not isinstance(pairs, tuple) or any(
+            not isinstance(pair, tuple) or len(pair) != 2 for pair in pairs
+        ):
+            _refuse("logit_bias", f"{pairs!r:.80}", "a tuple of (token id, number) pairs")
         if len(self.logit_bias) > MAX_BIASES:
             _refuse("logit_bias", f"{len(self.logit_bias)} entries", f"at most {MAX_BIASES}")
         for token_id, bias in self.logit_bias:

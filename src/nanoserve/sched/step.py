@@ -179,6 +179,7 @@ class TokenEvent:
         finish_reason: Set exactly once in a request's life, on its last event.
         stop_token_id: The stop id that ended it, if one did.
         logprobs: How likely the new token was, where the request asks for it.
+        error: What went wrong, with `FinishReason.ERROR`.
     """
 
     request_id: str
@@ -186,3 +187,4 @@ class TokenEvent:
     finish_reason: FinishReason | None = None
     stop_token_id: int | None = None
     logprobs: TokenLogprobs | None = None
+    error: str | None = None

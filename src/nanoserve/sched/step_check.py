@@ -1,7 +1,25 @@
 """Whether a `StepResult` answers its `StepPlan`: the border where a runner is not trusted."""
 
+from typing import TypeVar
+
 from nanoserve.errors import InvariantError
 from nanoserve.sched.step import ScheduledRequest, StepPlan, StepResult
+
+T = TypeVar("T")
+
+
+def find_answered(in_flight: tuple[StepPlan, T] | None, result: StepResult) -> tuple[StepPlan, T]:
+    """Return what is in flight, a plan and what belongs to it, once `result` answers it.
+
+    Raises:
+        InvariantError: It answers another plan, or not in full; both sides are printed.
+    """
+    if in_flight is None or in_flight[0].step_id != result.step_id:
+        expected = None if in_flight is None else in_flight[0].step_id
+        message = f"the result is of step {result.step_id}; the step in flight is {expected}"
+        raise InvariantError(message)
+    check_answers(in_flight[0], result)
+    return in_flight
 
 
 def check_answers(plan: StepPlan, result: StepResult) -> None:
