@@ -1,11 +1,15 @@
 """Tiny decoders with random weights, and step plans to run them with."""
 
 from collections.abc import Sequence
+from itertools import product
 
 import torch
 
 from nanoserve.attention.select import select_backend
 from nanoserve.model.decoder import Decoder
+from nanoserve.plan.capture_plan import CapturePlan
+from nanoserve.runner.decode_graphs import DecodeGraphs
+from nanoserve.runner.graph_recorder import GraphRecorder
 from nanoserve.runner.kv_pool import KVPool
 from nanoserve.runner.model_runner import ModelRunner
 from nanoserve.sched.sampling_params import SamplingParams
@@ -45,6 +49,39 @@ def random_decoder(spec: ModelSpec, seed: int = 0) -> Decoder:
 def runner_for(decoder: Decoder, num_blocks: int = 64) -> ModelRunner:
     pool = KVPool(decoder.spec, num_blocks, BLOCK_SIZE, torch.float32, CPU)
     return ModelRunner(decoder, pool, CPU)
+
+
+def capture_plan(
+    row_buckets: Sequence[int] = (1, 2, 4),
+    width_buckets: Sequence[int] = (128,),
+    limit: int = 64,
+) -> CapturePlan:
+    """Return a plan of the given axes, largest shape first."""
+    shapes = tuple(sorted(product(row_buckets, width_buckets), reverse=True))
+    return CapturePlan(
+        shapes=shapes,
+        row_buckets=tuple(row_buckets),
+        width_buckets=tuple(width_buckets),
+        width_bound_by="context",
+        full_count=len(shapes),
+        budget_bytes=None,
+        limit=limit,
+        arena_bytes=0,
+    )
+
+
+def graphs_for(
+    decoder: Decoder,
+    plan: CapturePlan,
+    recorder: GraphRecorder | None = None,
+    num_blocks: int = 64,
+) -> DecodeGraphs:
+    pool = KVPool(decoder.spec, num_blocks, BLOCK_SIZE, torch.float32, CPU, num_sink_blocks=1)
+    return DecodeGraphs(decoder, pool, plan, decoder.spec.max_position_embeddings, recorder)
+
+
+def padded_runner(decoder: Decoder, graphs: DecodeGraphs) -> ModelRunner:
+    return ModelRunner(decoder, graphs.pool, CPU, graphs)
 
 
 def scheduled(

@@ -48,11 +48,11 @@ class DecodeBuffers:
 
     Attributes:
         slot_mapping: int64 [R], slot of each row's token.
-        block_tables: int32 [R, W / block_size], W the shape's width in tokens; a row shorter
-            than that is padded with its own last block.
-        context_lens: int32 [R], KV length of each row with this step's token.
-        fresh_blocks: int64 [R], the block that a row begins and does not fill in this step;
-            the sink block for every other row.
+        block_tables: int32 [R, ceil(W / block_size)], W the shape's width in tokens; a row
+            shorter than that is padded with its own last block.
+        context_lens: int32 [R], KV length of each row with this step's token, at most W.
+        fresh_blocks: int64 [R], first the blocks that this step begins and does not fill, at
+            most one for each row; then the sink block, over and over.
         block_size: Slots in a block.
     """
 

@@ -15,10 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nanoserve.attention.backend import AttentionInputs
+from nanoserve.attention.backend import AttentionInputs, DecodeBuffers
 from nanoserve.units import ceil_div
 
 CHEAP_PADDING_TOKENS = 256  # contexts up to here are padded to one another, whatever the waste
+SCORE_BYTES = 4  # a score is float32 whatever the model's dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +27,12 @@ class DecodeGather:
     """What `R` decodes read that are computed together.
 
     Attributes:
-        rows: int64 [R], the decodes' rows in the step.
+        rows: int64 [R], the decodes' rows in the step; a slice where they lie together.
         block_ids: int32 [R * N], blocks of every request up to the longest context.
         mask: [R, 1, 1, N * S], 0 where a request may look and -inf elsewhere.
     """
 
-    rows: Tensor
+    rows: Tensor | slice
     block_ids: Tensor
     mask: Tensor
 
@@ -83,6 +84,30 @@ class TorchAttention:
             decodes=tuple(self._prepare_decodes(inputs, rows, dtype) for rows in groups),
             chunks=tuple(self._prepare_chunks(inputs, dtype)),
         )
+
+    @property
+    def depends_on_width(self) -> bool:
+        """True: a recorded step gathers whole block tables, however short the contexts."""
+        return True
+
+    def arena_bytes(self, rows: int, width: int) -> int:
+        """Return the bytes of the score rectangle, rows x H x width in float32.
+
+        It is what an attention that materialises its scores needs for the one layer at
+        work. It leaves out the gathered copies of K and V, rows x width x 2 x K x D of the
+        model's dtype, which are larger for most models, and the activations of `rows`
+        tokens; both show as the difference between the bytes planned and measured.
+        """
+        return rows * self._num_heads * width * SCORE_BYTES
+
+    def prepare_decode(self, buffers: DecodeBuffers, dtype: torch.dtype) -> PreparedStep:
+        """Gather every row's whole table, and hide what lies past its context by a mask."""
+        num_rows, num_blocks = buffers.block_tables.shape
+        keys = torch.arange(num_blocks * buffers.block_size, device=buffers.block_tables.device)
+        mask = self._additive_mask(buffers.context_lens[:, None] - 1, keys, dtype)
+        block_ids = buffers.block_tables.reshape(-1)
+        gather = DecodeGather(slice(0, num_rows), block_ids, mask[:, None, None, :])
+        return PreparedStep(buffers.slot_mapping, buffers.fresh_blocks, (gather,), ())
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, kv: tuple[Tensor, Tensor], prepared: PreparedStep

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nanoserve.attention.backend import AttentionBackend, AttentionInputs
+from nanoserve.attention.backend import AttentionBackend, AttentionInputs, DecodeBuffers
 from nanoserve.errors import InvariantError
 from nanoserve.model.layers import MLP, Attention, Linear, RMSNorm
 from nanoserve.model.rope import RotaryTable, Rotation
@@ -26,8 +26,9 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, spec: ModelSpec, backend: AttentionBackend) -> None:
         super().__init__()
+        self._backend = backend
         self.input_layernorm = RMSNorm(spec.hidden_size, spec.rms_norm_eps)
-        self.self_attn = Attention(spec, backend)
+        self.self_attn = Attention(spec)
         self.post_attention_layernorm = RMSNorm(spec.hidden_size, spec.rms_norm_eps)
         self.mlp = MLP(spec)
 
@@ -35,7 +36,16 @@ class DecoderLayer(nn.Module):
         self, x: Tensor, rotation: Rotation, kv: tuple[Tensor, Tensor], prepared: Any
     ) -> Tensor:
         """[T, hidden_size] to the same; writes this step's K and V into `kv`."""
-        x = x + self.self_attn(self.input_layernorm(x), rotation, kv, prepared)
+        q, k, v = self.before_attention(x, rotation)
+        return self.after_attention(x, self._backend.attend(q, k, v, kv, prepared))
+
+    def before_attention(self, x: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor, Tensor]:
+        """[T, hidden_size] to q, k and v, as the backend takes them."""
+        return self.self_attn.project(self.input_layernorm(x), rotation)
+
+    def after_attention(self, x: Tensor, attended: Tensor) -> Tensor:
+        """Add to `x`, [T, hidden_size], what was attended, [T, H, D], then the MLP of both."""
+        x = x + self.self_attn.o_proj(attended.flatten(1))
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
@@ -86,9 +96,15 @@ class Decoder(nn.Module):
         return self.logits(hidden.index_select(0, logit_rows))
 
     def hidden_states(
-        self, token_ids: Tensor, positions: Tensor, kv_layers: KVLayers, inputs: AttentionInputs
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        kv_layers: KVLayers,
+        inputs: AttentionInputs | DecodeBuffers,
     ) -> Tensor:
         """Run every layer; returns the residual stream, [T, hidden_size], before the norm.
+
+        With `DecodeBuffers` nothing is read from the device, so the call can be recorded.
 
         Raises:
             InvariantError: `build_rope` has not been called.
@@ -98,7 +114,10 @@ class Decoder(nn.Module):
             raise InvariantError(message)
         x = self.embed_tokens(token_ids)
         rotation = self._rope.rotation(positions)
-        prepared = self._backend.prepare(inputs, x.dtype)
+        if isinstance(inputs, DecodeBuffers):
+            prepared = self._backend.prepare_decode(inputs, x.dtype)
+        else:
+            prepared = self._backend.prepare(inputs, x.dtype)
         for layer, kv in zip(self.layers, kv_layers, strict=True):
             x = layer(x, rotation, kv, prepared)
         return x

@@ -1,17 +1,15 @@
 """The layers a decoder is made of: linear, norm, attention and MLP.
 
 Owns their parameters, named as the checkpoints' with q/k/v and gate/up fused. Knows
-nothing of the order of layers (see `decoder`) or of where K and V lie (see `attention`).
+nothing of the order of layers (see `decoder`) or of attention itself (see `attention`).
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nanoserve.attention.backend import AttentionBackend
 from nanoserve.model.rope import Rotation
 from nanoserve.spec.model_spec import ModelSpec
 
@@ -68,33 +66,29 @@ class RMSNorm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Grouped-query attention around a backend."""
+    """The projections around grouped-query attention."""
 
-    def __init__(self, spec: ModelSpec, backend: AttentionBackend) -> None:
+    def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self._num_heads = spec.num_heads
         self._num_kv_heads = spec.num_kv_heads
         self._head_dim = spec.head_dim
-        self._backend = backend
         fused_size = spec.q_size + 2 * spec.kv_size  # rows of q, then k, then v
         self.qkv_proj = Linear(spec.hidden_size, fused_size, spec.has_qkv_bias)
         self.o_proj = Linear(spec.q_size, spec.hidden_size, spec.has_output_bias)
         self.q_norm = RMSNorm(spec.head_dim, spec.rms_norm_eps) if spec.has_qk_norm else None
         self.k_norm = RMSNorm(spec.head_dim, spec.rms_norm_eps) if spec.has_qk_norm else None
 
-    def forward(
-        self, x: Tensor, rotation: Rotation, kv: tuple[Tensor, Tensor], prepared: Any
-    ) -> Tensor:
-        """[T, hidden_size] to the same; writes this step's K and V into `kv`."""
-        num_tokens, num_heads, num_kv_heads = x.shape[0], self._num_heads, self._num_kv_heads
-        heads = self.qkv_proj(x).view(num_tokens, -1, self._head_dim)  # [T, H + 2K, D]
+    def project(self, x: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor, Tensor]:
+        """[T, hidden_size] to q, [T, H, D], and k and v, each [T, K, D]; q and k are rotated."""
+        num_heads, num_kv_heads = self._num_heads, self._num_kv_heads
+        heads = self.qkv_proj(x).view(x.shape[0], -1, self._head_dim)  # [T, H + 2K, D]
         qk, v = heads.split((num_heads + num_kv_heads, num_kv_heads), dim=1)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = qk.split((num_heads, num_kv_heads), dim=1)
             qk = torch.cat((self.q_norm(q), self.k_norm(k)), dim=1)
         q, k = rotation.apply(qk).split((num_heads, num_kv_heads), dim=1)
-        out = self._backend.attend(q, k, v, kv, prepared)
-        return self.o_proj(out.reshape(num_tokens, -1))
+        return q, k, v
 
 
 class MLP(nn.Module):

@@ -1,7 +1,8 @@
 """`ModelRunner`: executes step plans on one device.
 
 Owns the order layout, tensors, forward, draw. Knows nothing of requests beyond the plan
-it is handed: who runs when is decided in `sched`.
+it is handed: who runs when is decided in `sched`. Decode steps go to `decode_graphs`, if
+there are any.
 """
 
 from dataclasses import replace
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from nanoserve.model.decoder import Decoder
+from nanoserve.runner.decode_graphs import DecodeGraphs
 from nanoserve.runner.input_buffers import build_step_inputs
 from nanoserve.runner.kv_pool import KVPool
 from nanoserve.runner.logprobs import token_logprobs
@@ -21,13 +23,20 @@ SCORED_ROWS_AT_ONCE = 64  # a row of logits is 4 bytes for each token of the voc
 
 
 class ModelRunner:
-    """A decoder and a KV pool on one device."""
+    """A decoder and a KV pool on one device; with `graphs`, decode steps are padded."""
 
-    def __init__(self, model: Decoder, pool: KVPool, device: torch.device) -> None:
+    def __init__(
+        self,
+        model: Decoder,
+        pool: KVPool,
+        device: torch.device,
+        graphs: DecodeGraphs | None = None,
+    ) -> None:
         self._model = model
         self._pool = pool
         self._device = device
         self._sampler = Sampler()
+        self._graphs = graphs
 
     @torch.inference_mode()
     def execute(self, step: StepPlan) -> StepResult:
@@ -38,6 +47,18 @@ class ModelRunner:
         if step.is_empty:
             return StepResult(step.step_id, (), {})
         layout = BatchLayout.from_step(step, self._pool.block_size)
+        padded = None if self._graphs is None else self._graphs.run(layout)
+        if padded is None:
+            return self._execute_eagerly(step, layout)
+        logits, execution = padded
+        if len(layout.logit_rows) < len(logits):  # a prompt's chunk of one token samples nothing
+            logits = logits[list(layout.logit_rows)]
+        sampled = self._sample(step, layout, logits)
+        return StepResult(
+            step.step_id, sampled.token_ids, {}, execution, sampled.logprobs, sampled.failed
+        )
+
+    def _execute_eagerly(self, step: StepPlan, layout: BatchLayout) -> StepResult:
         inputs = build_step_inputs(layout, self._device)
         hidden = self._model.hidden_states(
             inputs.token_ids, inputs.positions, self._pool.layers, inputs.attention

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from nanoserve.attention.select import select_backend
 from nanoserve.attention.torch_backend import TorchAttention
+from nanoserve.runner.decode_buffers import StaticBuffers
 from nanoserve.runner.input_buffers import build_step_inputs
+from nanoserve.runner.kv_pool import KVPool
 from nanoserve.sched.batch_layout import BatchLayout
 from nanoserve.sched.step import ScheduledRequest, StepPlan
 from tests.tiny_models import BLOCK_SIZE, CPU, scheduled, tiny_spec
@@ -127,10 +129,51 @@ def test_a_long_context_widens_no_short_one() -> None:
     prepared = backend.prepare(build_step_inputs(layout, CPU).attention, torch.float32)
     out = backend.attend(qkv[0], qkv[1], qkv[2], pool, prepared)
 
-    assert [gather.rows.tolist() for gather in prepared.decodes] == [[0, 3, 2], [1]]
+    rows = [torch.arange(4)[gather.rows].tolist() for gather in prepared.decodes]
+    assert rows == [[0, 3, 2], [1]]
     torch.testing.assert_close(
         out, naive_attention(requests, qkv, past, None), atol=1e-5, rtol=1e-4
     )
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    past_lens=st.lists(st.integers(0, 30), min_size=1, max_size=5),
+    window=st.sampled_from([None, 1, 6]),
+    num_padding_rows=st.integers(0, 3),
+    seed=st.integers(0, 999),
+)
+def test_a_padded_step_equals_attention_token_by_token(
+    past_lens: list[int], window: int | None, num_padding_rows: int, seed: int
+) -> None:
+    """Rows read their own blocks up to their context, however wide and long the shape is."""
+    torch.manual_seed(seed)
+    requests = requests_of([(1, past_len) for past_len in past_lens], seed)
+    num_rows = len(requests)
+    shape = (num_rows + num_padding_rows, 48)
+    kv_pool = KVPool(tiny_spec(num_layers=1), NUM_BLOCKS, BLOCK_SIZE, torch.float32, CPU, 1)
+    (pool,) = kv_pool.layers
+    for side in pool:
+        side.normal_()
+    past = (pool[0].flatten(0, 1).clone(), pool[1].flatten(0, 1).clone())
+    qkv = random_qkv(shape[0], 4, 2)
+    buffers = StaticBuffers(kv_pool, shape, vocab_size=1)
+    buffers.load(BatchLayout.from_step(StepPlan(0, tuple(requests)), BLOCK_SIZE), shape)
+    backend = TorchAttention(4, 2, 8, sliding_window=window)
+
+    prepared = backend.prepare_decode(buffers.step(shape).attention, torch.float32)
+    out = backend.attend(qkv[0], qkv[1], qkv[2], pool, prepared)[:num_rows]
+
+    expected = naive_attention(requests, tuple(part[:num_rows] for part in qkv), past, window)
+    torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_the_arena_is_the_score_rectangle_in_float32() -> None:
+    """Eight rows of 2,048 tokens with the 32 heads of Llama-3.2-1B: 2 MiB."""
+    backend = TorchAttention(32, 8, 64)
+
+    assert backend.arena_bytes(8, 2048) == 2_097_152
+    assert backend.depends_on_width
 
 
 def test_new_keys_and_values_land_in_their_slots() -> None:

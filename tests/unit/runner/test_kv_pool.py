@@ -1,7 +1,9 @@
 """`KVPool` allocates everything at once, zeroed."""
 
+import pytest
 import torch
 
+from nanoserve.errors import InvariantError
 from nanoserve.runner.kv_pool import KVPool
 from tests.tiny_models import CPU, tiny_spec
 
@@ -37,3 +39,20 @@ def test_no_two_slots_share_memory() -> None:
 
     sums = [float(side.sum()) for layer in pool.layers for side in layer]
     assert sums == [0.0, 0.0, float(5 * 4 * 2 * 8), 0.0]
+
+
+def test_a_sink_block_lies_behind_the_pool_and_counts_in_bytes() -> None:
+    """It is one block more in every tensor, and none more for requests."""
+    pool = KVPool(tiny_spec(), 5, 4, torch.float32, CPU, num_sink_blocks=1)
+
+    assert (pool.num_blocks, pool.sink_block) == (5, 5)
+    assert pool.layers[0][0].shape == (6, 4, 2, 8)
+    assert pool.num_bytes == 2 * 2 * 6 * 4 * 2 * 8 * 4
+
+
+def test_a_pool_without_a_sink_block_names_none() -> None:
+    """Asking for one is a mistake in the wiring, not a block of somebody."""
+    pool = KVPool(tiny_spec(), 5, 4, torch.float32, CPU)
+
+    with pytest.raises(InvariantError, match="5 blocks has no sink"):
+        _ = pool.sink_block

@@ -6,8 +6,18 @@ import torch
 from nanoserve.runner import model_runner
 from nanoserve.runner.model_runner import ModelRunner
 from nanoserve.sched.sampling_params import SamplingParams
-from nanoserve.sched.step import StepPlan
-from tests.tiny_models import execute, generate, random_decoder, runner_for, scheduled, tiny_spec
+from nanoserve.sched.step import StepExecution, StepMode, StepPlan
+from tests.tiny_models import (
+    capture_plan,
+    execute,
+    generate,
+    graphs_for,
+    padded_runner,
+    random_decoder,
+    runner_for,
+    scheduled,
+    tiny_spec,
+)
 
 TABLE = list(range(10, 20))
 RANDOM = SamplingParams(temperature=1.0, top_p=0.95)
@@ -185,3 +195,46 @@ def test_a_broken_request_leaves_nothing_behind() -> None:
     decoder.embed_tokens.weight[42] = healthy
 
     assert generate(runner, [5, 6, 7], 6, TABLE) == clean
+
+
+def new_padded_runner() -> ModelRunner:
+    decoder = random_decoder(tiny_spec())
+    return padded_runner(decoder, graphs_for(decoder, capture_plan()))
+
+
+def test_decodes_are_padded_and_prefills_are_not() -> None:
+    """A result says how its step ran; the tokens are those of the eager path."""
+    prompt = scheduled([5, 6, 7], TABLE)
+    decode = scheduled([8], TABLE, num_computed_tokens=3)
+    others = [scheduled([4], [30 + row], request_id=str(row)) for row in range(2)]
+    runner = new_padded_runner()
+
+    prefill, padded = execute(runner, prompt), execute(runner, decode, *others)
+
+    assert prefill.execution == StepExecution(StepMode.EAGER)
+    assert padded.execution == StepExecution(StepMode.BUCKETED, padded_rows=1)
+    eager = new_runner()
+    execute(eager, prompt)
+    assert padded.sampled_token_ids == execute(eager, decode, *others).sampled_token_ids
+
+
+def test_a_padded_chunk_of_one_token_samples_nothing() -> None:
+    """Beside a decode, the last row but one of a prompt gets None, in either order."""
+    decode = scheduled([9], TABLE, num_computed_tokens=3, request_id="a")
+    chunk = scheduled([4], [30], request_id="b", samples=False)
+    (alone,) = execute(new_padded_runner(), decode).sampled_token_ids
+    runner = new_padded_runner()
+
+    assert execute(runner, decode, chunk).sampled_token_ids == (alone, None)
+    assert execute(runner, chunk, decode).sampled_token_ids == (None, alone)
+    assert execute(runner, chunk).sampled_token_ids == (None,)
+
+
+def test_a_scored_prompt_token_runs_eagerly_and_is_scored() -> None:
+    """Scores need hidden states that a padded step does not keep."""
+    part = scheduled([8], [3], scored_token_ids=[9], samples=False)
+
+    result = execute(new_padded_runner(), part)
+
+    assert result.execution.mode is StepMode.EAGER
+    assert result.prompt_logprobs == execute(new_runner(), part).prompt_logprobs

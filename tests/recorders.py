@@ -1,0 +1,69 @@
+"""Recorders for a CPU: one that keeps a CUDA graph's promises, one without memory."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from nanoserve.runner.graph_recorder import Replay, ReplayRecorder
+
+aten = torch.ops.aten
+HOST_SYNCS = {aten._local_scalar_dense.default, aten.nonzero.default, aten.equal.default}
+
+
+class TapeRecorder:
+    """Records the operators of a step with the tensors they were called on.
+
+    A replay runs those operators on those tensors and no Python of the step, so that a host
+    value of the record stays as it was, and a step that left its buffers reads stale ones.
+    """
+
+    def __init__(self) -> None:
+        self.num_records = 0
+
+    def record(self, run: Callable[[], None]) -> Replay:
+        self.num_records += 1
+        run()
+        tape = _Tape()
+        with tape:
+            run()
+        return tape.replay
+
+
+class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: list[tuple[Any, Sequence[Any], Mapping[str, Any], Any]] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        assert func not in HOST_SYNCS, f"{func} cannot be recorded"
+        out = func(*args, **(kwargs or {}))
+        self.calls.append((func, args, kwargs or {}, out))
+        return out
+
+    def replay(self) -> None:
+        for func, args, kwargs, out in self.calls:
+            again = func(*args, **kwargs)
+            for old, new in zip(tree_leaves(out), tree_leaves(again), strict=True):
+                if isinstance(old, Tensor) and old.data_ptr() != new.data_ptr():
+                    old.copy_(new)
+
+
+class FullDeviceRecorder:
+    """A recorder without memory for the first `num_failures` steps it is asked to record."""
+
+    def __init__(self, num_failures: int) -> None:
+        self.num_failures = num_failures
+        self.num_calls = 0
+
+    def record(self, run: Callable[[], None]) -> Replay:
+        self.num_calls += 1
+        if self.num_calls <= self.num_failures:
+            message = "CUDA out of memory"
+            raise torch.OutOfMemoryError(message)
+        return ReplayRecorder().record(run)
