@@ -66,13 +66,7 @@ class ModelRunner:
         logits = self._model.logits(hidden.index_select(0, inputs.logit_rows))
         sampled = self._sample(step, layout, logits)
         scores, unscored = self._score_all(step, layout, hidden)
-        return StepResult(
-            step.step_id,
-            sampled.token_ids,
-            scores,
-            logprobs=sampled.logprobs,
-            failed=sampled.failed | unscored,
-        )
+        return _join(step, sampled, scores, unscored)
 
     def _sample(self, step: StepPlan, layout: BatchLayout, logits: Tensor) -> SampledTokens:
         """Draw a token for each request that samples; `logits` has a row for each of them.
@@ -121,3 +115,19 @@ class ModelRunner:
                 return None
             scores.extend(found)
         return tuple(scores)
+
+
+def _join(
+    step: StepPlan,
+    sampled: SampledTokens,
+    scores: dict[str, tuple[TokenLogprobs, ...]],
+    unscored: dict[str, str],
+) -> StepResult:
+    """Return the result of a step; a request that could not be scored gets no token either."""
+    token_ids = tuple(
+        None if request.request_id in unscored else token_id
+        for request, token_id in zip(step.scheduled, sampled.token_ids, strict=True)
+    )
+    logprobs = {name: found for name, found in sampled.logprobs.items() if name not in unscored}
+    failed = sampled.failed | unscored
+    return StepResult(step.step_id, token_ids, scores, logprobs=logprobs, failed=failed)

@@ -184,6 +184,20 @@ def test_logits_that_are_not_finite_fail_their_request_alone() -> None:
     assert result.prompt_logprobs == {}
 
 
+def test_a_request_that_cannot_be_scored_gets_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its prompt's scores may be broken where the logits of its last token are not."""
+    monkeypatch.setattr(ModelRunner, "_score", lambda *_: None)
+    sampling = SamplingParams(num_logprobs=0, num_prompt_logprobs=0)
+
+    result = execute(
+        new_runner(), scheduled([3, 1], TABLE, sampling=sampling, scored_token_ids=[1])
+    )
+
+    assert result.sampled_token_ids == (None,)
+    assert (result.prompt_logprobs, result.logprobs) == ({}, {})
+    assert result.failed.keys() == {"a"}
+
+
 def test_a_broken_request_leaves_nothing_behind() -> None:
     """Blocks that held NaN serve the next request as if they were new."""
     decoder = random_decoder(tiny_spec())
