@@ -102,8 +102,11 @@ def _redraw_outside(
         outside = (_total(sums) >= limits).nonzero()[:, 0]
         if not outside.numel():
             break
-        rows, weights, keys, limits = (x[outside] for x in (rows, weights, keys, limits))
-        drawn = _race(weights, sums[outside], floors[outside], keys, number * _ROUND_STRIDE)
+        rows, weights, sums, floors, keys, limits = (
+            column.index_select(0, outside)
+            for column in (rows, weights, sums, floors, keys, limits)
+        )
+        drawn = _race(weights, sums, floors, keys, number * _ROUND_STRIDE)
         token_ids[rows] = drawn[:, 0]
     return token_ids
 

@@ -132,7 +132,9 @@ class Sampler:
             logits.device,
         )
         weights, scratch = self._reserve(logits)[:, : len(requests)]
-        some_logits = logits if len(requests) == len(logits) else logits[table.drawn]
+        some_logits = (
+            logits if len(requests) == len(logits) else logits.index_select(0, table.drawn)
+        )
         torch.div(some_logits, table.temperatures, out=scratch)
         torch.softmax(scratch, dim=-1, out=weights)
         return draw(weights, table.filters, keys, scratch)
