@@ -13,7 +13,7 @@ from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.sched.step import ScheduledRequest
 from nanoserve.sched.token_history import TokenHistory
 
-BLOCK_LEN = 64
+TILE_LEN = 64
 MASK = 2**64 - 1
 GAMMA = 0x9E3779B97F4A7C15
 
@@ -108,16 +108,16 @@ class ReferenceSampler:
         return {token: weight for token, weight in enumerate(weights) if weight >= kth}
 
     def _race(self, rivals: dict[int, float], first_index: int) -> int:
-        num_blocks = math.ceil(len(self.logits) / BLOCK_LEN)
+        num_tiles = math.ceil(len(self.logits) / TILE_LEN)
         sums: Counter[int] = Counter()
         for token, weight in rivals.items():
-            sums[token // BLOCK_LEN] += weight  # type: ignore[assignment]
-        block = self._winner({b: s / self._noise(first_index + b) for b, s in sums.items()})
+            sums[token // TILE_LEN] += weight  # type: ignore[assignment]
+        tile = self._winner({b: s / self._noise(first_index + b) for b, s in sums.items()})
         return self._winner(
             {
-                token: weight / self._noise(first_index + num_blocks + token)
+                token: weight / self._noise(first_index + num_tiles + token)
                 for token, weight in rivals.items()
-                if token // BLOCK_LEN == block
+                if token // TILE_LEN == tile
             }
         )
 

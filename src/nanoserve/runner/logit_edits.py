@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nanoserve.runner.vocab_blocks import NEVER
+from nanoserve.runner.vocab_tiles import NEVER
 from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.sched.step import ScheduledRequest
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from nanoserve.runner.vocab_blocks import to_blocks, top_ids
+from nanoserve.runner.vocab_tiles import to_tiles, top_ids
 from nanoserve.sched.step import TokenLogprobs
 
 LOWEST_LOGPROB = -9999.0  # JSON knows no infinity; OpenAI's API names this number
@@ -26,13 +26,13 @@ def token_logprobs(
         nums_top: Alternatives to name for each row; at most the vocabulary is.
         scratch: [R, V], overwritten if given.
     """
-    blocks = to_blocks(logits)
-    maxima = blocks.amax(dim=-1)
+    tiles = to_tiles(logits)
+    maxima = tiles.amax(dim=-1)
     peaks = maxima.amax(dim=-1, keepdim=True)
     # The likeliest token's probability is 1 / sum(exp(logit - peak)).
     peak_probs = torch.softmax(logits, dim=-1, out=scratch).amax(dim=-1, keepdim=True)
     log_totals = peaks - peak_probs.log()
-    top = top_ids(blocks, maxima, min(max(nums_top), logits.shape[-1]))
+    top = top_ids(tiles, maxima, min(max(nums_top), logits.shape[-1]))
     named = torch.cat([token_ids[:, None], top], dim=1)
     scores = (logits.gather(1, named) - log_totals).clamp_(LOWEST_LOGPROB, 0.0)
     rows = zip(

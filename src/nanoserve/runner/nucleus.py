@@ -8,12 +8,13 @@ weighs more. A token is drawn from the others; if it is outside, only what weigh
 it can be inside, and the next is drawn from that. The last token drawn has the exact
 distribution of the nucleus. (Rejection with a rising pivot, as in FlashInfer's kernels.)
 
-A draw is the Gumbel-max trick as a race, twice: first among blocks of tokens by their sums,
-then inside the block that won. Each runs with probability weight / total, as the least of
+A draw is the Gumbel-max trick as a race, twice: first among tiles of tokens by their sums,
+then inside the tile that won. Each runs with probability weight / total, as the least of
 exponential times divided by weights does (Efraimidis and Spirakis, 2006). A logit that
 moves by 1e-6 changes a draw about once in a million, however flat the row.
 """
 
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -21,17 +22,17 @@ import torch
 from torch import Tensor
 
 from nanoserve.runner.noise import exponential
-from nanoserve.runner.vocab_blocks import BLOCK_LEN, pick
+from nanoserve.runner.vocab_tiles import TILE_LEN, pick
 
-_ROUND_STRIDE = 1 << 32  # indices of noise for each round: more than blocks and tokens
+_ROUND_STRIDE = 1 << 32  # indices of noise for each round: more than tiles and tokens
 
 
 class TopKRows(NamedTuple):
     """Rows with a top-k of about one size.
 
     Attributes:
-        rows: int64 [K].
-        top_k: int64 [K, 1], each at most the vocabulary.
+        rows: int64 [G].
+        top_k: int64 [G, 1], each at most the vocabulary.
         max_k: The largest of `top_k`.
     """
 
@@ -62,37 +63,52 @@ def draw(weights: Tensor, filters: Filters, keys: Tensor, scratch: Tensor) -> Te
     """Return one token for each row, int64 [R]; a row of NaN gets any.
 
     Args:
-        weights: float32 [R, V], probabilities up to a factor; V is whole blocks.
+        weights: float32 [R, V], probabilities up to a factor; V is whole tiles.
         filters: Applied in the order top-k, top-p, min-p.
         keys: int64 [R], streams of noise, see `noise`.
         scratch: float32 [R, V], overwritten.
     """
     floors = torch.full_like(weights[:, :1], -1.0)
-    sums = _block_sums(weights)
+    sums = _tile_sums(weights)
     if filters.top_k:
         floors = _top_k_floors(weights, floors, filters.top_k)
         sums = _sums_above(weights, floors, scratch)
-    limits = filters.top_p * _total(sums)
+    limits = filters.top_p * _total(sums) if filters.has_top_p else None
     if filters.has_min_p:
         least = filters.min_p * weights.amax(dim=-1, keepdim=True)
         floors = floors.maximum(_just_below(least))
         sums = _sums_above(weights, floors, scratch)
-    token_ids = torch.empty_like(keys)
-    pending = torch.arange(len(keys), device=keys.device)
-    first_index = 0
-    while True:
-        drawn = _race(weights, sums, floors, keys, first_index)
-        token_ids[pending] = drawn[:, 0]
-        if not filters.has_top_p:
-            return token_ids
+    drawn = _race(weights, sums, floors, keys, 0)[:, 0]
+    return drawn if limits is None else _redraw_outside(drawn, weights, limits, keys, scratch)
+
+
+def _redraw_outside(
+    token_ids: Tensor, weights: Tensor, limits: Tensor, keys: Tensor, scratch: Tensor
+) -> Tensor:
+    """Return `token_ids`, int64 [R], with those outside the nucleus drawn again until inside.
+
+    Args:
+        token_ids: A first draw.
+        weights: float32 [R, V].
+        limits: float64 [R]; a token is inside if those that weigh more sum to less.
+        keys: int64 [R].
+        scratch: float32 [R, V], overwritten.
+    """
+    rows = torch.arange(len(keys), device=keys.device)
+    drawn = token_ids[:, None]
+    for number in count(1):
         floors = weights.gather(1, drawn)
         sums = _sums_above(weights, floors, scratch[: len(floors)])
         outside = (_total(sums) >= limits).nonzero()[:, 0]
         if not outside.numel():
-            return token_ids
-        pending, weights, sums, floors = (x[outside] for x in (pending, weights, sums, floors))
-        keys, limits = keys[outside], limits[outside]
-        first_index += _ROUND_STRIDE
+            break
+        rows, weights, sums, floors, keys, limits = (
+            column.index_select(0, outside)
+            for column in (rows, weights, sums, floors, keys, limits)
+        )
+        drawn = _race(weights, sums, floors, keys, number * _ROUND_STRIDE)
+        token_ids[rows] = drawn[:, 0]
+    return token_ids
 
 
 def _race(weights: Tensor, sums: Tensor, floors: Tensor, keys: Tensor, first_index: int) -> Tensor:
@@ -100,39 +116,39 @@ def _race(weights: Tensor, sums: Tensor, floors: Tensor, keys: Tensor, first_ind
 
     Args:
         weights: float32 [R, V].
-        sums: float32 [R, B], what such tokens weigh in each block.
+        sums: float32 [R, M], what such tokens weigh in each tile.
         floors: float32 [R, 1].
         keys: int64 [R].
-        first_index: Where the noise begins: blocks first, then tokens.
+        first_index: Where the noise begins: tiles first, then tokens.
     """
-    num_blocks = sums.shape[-1]
-    block_ids = torch.arange(num_blocks, device=sums.device)
-    noise = exponential(keys, first_index + block_ids)
-    block = (sums / noise).argmax(dim=-1, keepdim=True)
-    token_ids = block * BLOCK_LEN + torch.arange(BLOCK_LEN, device=sums.device)
-    rivals = pick(weights.unflatten(1, (-1, BLOCK_LEN)), block)
-    noise = exponential(keys, first_index + num_blocks + token_ids)
+    num_tiles = sums.shape[-1]
+    tile_ids = torch.arange(num_tiles, device=sums.device)
+    noise = exponential(keys, first_index + tile_ids)
+    tile = (sums / noise).argmax(dim=-1, keepdim=True)
+    token_ids = tile * TILE_LEN + torch.arange(TILE_LEN, device=sums.device)
+    rivals = pick(weights.unflatten(1, (-1, TILE_LEN)), tile)
+    noise = exponential(keys, first_index + num_tiles + token_ids)
     best = (rivals * (rivals > floors) / noise).argmax(dim=-1, keepdim=True)
     return token_ids.gather(1, best)
 
 
 def _top_k_floors(weights: Tensor, floors: Tensor, groups: tuple[TopKRows, ...]) -> Tensor:
     """Return `floors` with those of the groups' rows just below their `top_k`th weight."""
-    blocks = weights.unflatten(1, (-1, BLOCK_LEN))
-    maxima = blocks.amax(dim=-1)
+    tiles = weights.unflatten(1, (-1, TILE_LEN))
+    maxima = tiles.amax(dim=-1)
     for group in groups:
         if group.max_k > maxima.shape[-1]:
             kth = _select(weights[group.rows], weights.shape[-1] - group.top_k)
         else:
             best = maxima[group.rows].topk(group.max_k, sorted=False).indices
-            rivals = blocks[group.rows[:, None], best].flatten(1)
+            rivals = tiles[group.rows[:, None], best].flatten(1)
             kth = rivals.topk(group.max_k).values.gather(1, group.top_k - 1)
         floors[group.rows] = _just_below(kth)
     return floors
 
 
 def _select(rows: Tensor, ranks: Tensor) -> Tensor:
-    """Return the value at each row's rank, smallest first; float32 [K, 1].
+    """Return the value at each row's rank, smallest first; float32 [G, 1].
 
     On a CPU numpy selects in a third of the time in which torch would.
     """
@@ -143,16 +159,16 @@ def _select(rows: Tensor, ranks: Tensor) -> Tensor:
 
 
 def _sums_above(weights: Tensor, floors: Tensor, scratch: Tensor) -> Tensor:
-    """Return what tokens that weigh more than the floor weigh in each block, float32 [R, B].
+    """Return what tokens that weigh more than the floor weigh in each tile, float32 [R, M].
 
     Comparing into floats and multiplying takes a tenth of the time of selecting.
     """
     torch.gt(weights, floors, out=scratch)
-    return _block_sums(scratch.mul_(weights))
+    return _tile_sums(scratch.mul_(weights))
 
 
-def _block_sums(weights: Tensor) -> Tensor:
-    return weights.unflatten(1, (-1, BLOCK_LEN)).sum(dim=-1)
+def _tile_sums(weights: Tensor) -> Tensor:
+    return weights.unflatten(1, (-1, TILE_LEN)).sum(dim=-1)
 
 
 def _total(sums: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from nanoserve.runner.noise import stream_keys
 from nanoserve.runner.nucleus import draw
 from nanoserve.runner.penalties import Penalties
 from nanoserve.runner.sampling_table import SamplingTable, build_table
-from nanoserve.runner.vocab_blocks import argmax_ids, to_blocks
+from nanoserve.runner.vocab_tiles import argmax_ids, to_tiles
 from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.sched.step import ScheduledRequest, TokenLogprobs
 
@@ -66,17 +66,16 @@ class Sampler:
             scheduled: One for each row.
         """
         table = self._table_for(scheduled, logits)
-        blocks = to_blocks(logits)
-        maxima = blocks.amax(dim=-1)
+        tiles = to_tiles(logits)
+        maxima = tiles.amax(dim=-1)
         failed = _fail(maxima, scheduled, NOT_FINITE)
-        scratch = self._reserve(blocks)
         if table.has_edits or any(map(is_constrained, scheduled)):
-            blocks = self._edit(scratch[0].copy_(blocks), scheduled, table)
-            maxima = blocks.amax(dim=-1)
+            tiles = self._edit(tiles, scheduled, table)
+            maxima = tiles.amax(dim=-1)
             failed = _fail(maxima, scheduled, NOTHING_LEFT) | failed
-        token_ids = argmax_ids(blocks, maxima)
+        token_ids = argmax_ids(tiles, maxima)
         if table.drawn_rows:
-            token_ids[table.drawn] = self._draw(blocks.flatten(1), scheduled, table)
+            token_ids[table.drawn] = self._draw(tiles.flatten(1), scheduled, table)
         named = self._logprobs(logits, token_ids, table)
         ids = [request.request_id for request in scheduled]
         return SampledTokens(
@@ -99,39 +98,46 @@ class Sampler:
         return self._table
 
     def _reserve(self, like: Tensor) -> Tensor:
-        """Return two tensors of the shape of `like`, stacked, with any content."""
+        """Return two tensors of the shape of `like`, stacked, with any content.
+
+        They are the same memory at every call: edited logits lie in the first until the
+        weights made from them do.
+        """
         num_values = 2 * like.numel()
         if self._scratch.numel() < num_values or self._scratch.device != like.device:
             self._scratch = torch.empty(num_values, device=like.device)
         return self._scratch[:num_values].view(2, *like.shape)
 
     def _edit(
-        self, blocks: Tensor, scheduled: Sequence[ScheduledRequest], table: SamplingTable
+        self, tiles: Tensor, scheduled: Sequence[ScheduledRequest], table: SamplingTable
     ) -> Tensor:
-        """Change `blocks` in place by all that comes before temperature; return it."""
-        logits = blocks.flatten(1)
+        """Return a copy of `tiles` with all that comes before temperature."""
+        edited = self._reserve(tiles)[0].copy_(tiles)
+        logits = edited.flatten(1)
         if table.penalised is not None:
             self._penalties.apply(logits, scheduled, table.penalised)
         if table.biases is not None:
             add_biases(logits, table.biases)
         ban_tokens(logits, scheduled)
-        return blocks
+        return edited
 
     def _draw(
         self, logits: Tensor, scheduled: Sequence[ScheduledRequest], table: SamplingTable
     ) -> Tensor:
-        """Return a token for each row that is drawn at random; overwrites edited logits."""
+        """Return a token for each row that is drawn at random."""
         requests = [scheduled[row] for row in table.drawn_rows]
         keys = stream_keys(
             [request.seed for request in requests],
             [request.context_len for request in requests],
             logits.device,
         )
-        edited, weights = self._reserve(logits)[:, : len(requests)]
-        some_logits = logits if len(requests) == len(logits) else logits[table.drawn]
-        torch.div(some_logits, table.temperatures, out=weights)
-        torch.softmax(weights, dim=-1, out=weights)
-        return draw(weights, table.filters, keys, scratch=edited)
+        weights, scratch = self._reserve(logits)[:, : len(requests)]
+        some_logits = (
+            logits if len(requests) == len(logits) else logits.index_select(0, table.drawn)
+        )
+        torch.div(some_logits, table.temperatures, out=scratch)
+        torch.softmax(scratch, dim=-1, out=weights)
+        return draw(weights, table.filters, keys, scratch)
 
     def _logprobs(
         self, logits: Tensor, token_ids: Tensor, table: SamplingTable

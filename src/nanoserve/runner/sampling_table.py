@@ -9,7 +9,7 @@ import torch
 from nanoserve.runner.logit_edits import Biases, build_biases
 from nanoserve.runner.nucleus import Filters, TopKRows
 from nanoserve.runner.penalties import PenaltyRows
-from nanoserve.runner.vocab_blocks import BLOCK_LEN
+from nanoserve.runner.vocab_tiles import TILE_LEN
 from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.units import round_up
 
@@ -65,7 +65,7 @@ def build_table(
         temperatures=_column(temperatures, device)[:, None],
         filters=_build_filters(drawn_params, vocab_size, device),
         penalised=_build_penalties(params, device),
-        biases=build_biases(params, round_up(vocab_size, BLOCK_LEN), device),
+        biases=build_biases(params, round_up(vocab_size, TILE_LEN), device),
         named_rows=tuple(named),
         nums_top=tuple(named.values()),
     )

@@ -40,7 +40,7 @@ def test_each_row_names_as_many_as_it_asked_for() -> None:
 
 
 def test_equal_alternatives_are_ranked_by_id() -> None:
-    """Ties are broken by the id, within a block and across blocks."""
+    """Ties are broken by the id, within a tile and across tiles."""
     (named,) = token_logprobs(torch.zeros(1, 200), torch.tensor([150]), [4])
 
     assert named is not None

@@ -10,7 +10,7 @@ from torch import Tensor
 from nanoserve.runner.noise import stream_keys
 from nanoserve.runner.nucleus import draw
 from nanoserve.runner.sampling_table import build_table
-from nanoserve.runner.vocab_blocks import to_blocks
+from nanoserve.runner.vocab_tiles import to_tiles
 from nanoserve.sched.sampling_params import SamplingParams
 from tests.sampling_reference import ReferenceSampler, drawing
 
@@ -24,7 +24,7 @@ def random_logits(num_rows: int, vocab_size: int, seed: int = 0) -> Tensor:
 
 def drawn_ids(logits: Tensor, params: list[SamplingParams], seeds: list[int]) -> Tensor:
     """Draw from the softmax of `logits`, at position 9."""
-    weights = to_blocks(logits).flatten(1).softmax(dim=-1)
+    weights = to_tiles(logits).flatten(1).softmax(dim=-1)
     filters = build_table(params, logits.shape[-1], CPU).filters
     keys = stream_keys(seeds, [9] * len(seeds), CPU)
     return draw(weights, filters, keys, torch.empty_like(weights))
@@ -109,8 +109,8 @@ def test_the_nucleus_of_a_flat_row_is_exact(top_p: float) -> None:
     assert float(ranks.double().mean()) / num_kept == pytest.approx(0.5, abs=0.03)
 
 
-def test_top_k_beyond_the_blocks_is_exact() -> None:
-    """A top-k larger than the number of blocks keeps as many tokens."""
+def test_top_k_beyond_the_tiles_is_exact() -> None:
+    """A top-k larger than the number of tiles keeps as many tokens."""
     row = random_logits(1, 640)[0] * 0.1
     rank_of = row.argsort(descending=True).argsort()
 

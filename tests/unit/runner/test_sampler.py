@@ -53,7 +53,7 @@ def test_extreme_parameters_are_argmax(params: SamplingParams) -> None:
 
 @pytest.mark.parametrize("sampling", [GREEDY, SamplingParams(top_k=1)])
 def test_greedy_ties_go_to_the_lowest_id(sampling: SamplingParams) -> None:
-    """Equal logits are decided by the token id, in a block and across blocks."""
+    """Equal logits are decided by the token id, in a tile and across tiles."""
     logits = torch.zeros(2, 200)
     logits[1, [130, 70, 199]] = 1.0
 
