@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from nanoserve.sched.sampling_params import SamplingParams
-from nanoserve.sched.step import FinishReason, StepPlan, StepResult
+from nanoserve.sched.step import FinishReason, StepPlan, StepResult, TokenLogprobs
 
 
 class Runner(Protocol):
@@ -58,6 +58,25 @@ class TextCodec(Protocol):
         ...
 
 
+class GrammarMatcher(Protocol):
+    """Where one answer stands in the grammar it must follow."""
+
+    def allowed_tokens(self) -> bytes | None:
+        """Return a bit for each token id that may come next, lowest bit first; None allows all.
+
+        Once the answer is complete and can only end, the stop ids alone are allowed.
+        """
+        ...
+
+    def accept(self, token_id: int) -> None:
+        """Take in the token that came.
+
+        Raises:
+            ValueError: The grammar does not allow it.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """One answer to generate. `sampling.n` is 1: `n` answers are `n` of these.
@@ -66,11 +85,18 @@ class GenerationRequest:
         request_id: Unique among requests in flight.
         prompt_token_ids: At least one token.
         sampling: With `max_tokens` resolved to a number.
+        priority: Lower goes first among the waiting; equals in order of arrival.
+        salt: Prefixes are shared only between requests of the same salt.
+        grammar: What the answer must follow, at its start and this request's own; None
+            where it is free.
     """
 
     request_id: str
     prompt_token_ids: tuple[int, ...]
     sampling: SamplingParams
+    priority: int = 0
+    salt: bytes = b""
+    grammar: GrammarMatcher | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +110,9 @@ class OutputDelta:
         finish_reason: Set on the last delta, exactly once.
         stop_reason: The stop string or stop id that ended it, if one did.
         num_cached_tokens: Prompt tokens taken from the prefix cache.
-        prompt_logprobs: With the last delta of a request that scores its prompt: one
-            number per prompt token, None for the first.
+        logprobs: How likely each of `token_ids` was, where the request asks for it.
+        prompt_logprobs: With the first delta of a request that scores its prompt: one
+            entry per prompt token, None for the first.
         error: What went wrong, with `FinishReason.ERROR`.
     """
 
@@ -95,5 +122,6 @@ class OutputDelta:
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
     num_cached_tokens: int = 0
-    prompt_logprobs: tuple[float | None, ...] | None = None
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
     error: str | None = None

@@ -4,10 +4,11 @@ Both are frozen and made of ints, floats and strings, so a recorded list of them
 replayable trace and every tensor-parallel rank can be handed the same one.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from nanoserve.sched.sampling_params import SamplingParams
+from nanoserve.sched.token_history import TokenHistory
 
 
 class FinishReason(StrEnum):
@@ -17,6 +18,24 @@ class FinishReason(StrEnum):
     LENGTH = "length"  # max_tokens, or the end of the context
     ABORT = "abort"  # the client went away, or the server shuts down
     ERROR = "error"  # an exception while serving it
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """How likely one token was, and what else might have stood in its place.
+
+    Natural logarithms of the model's own probabilities: before temperature, penalties,
+    biases and filters. Finite: what is less likely than the floor stands at it.
+
+    Attributes:
+        token_id: The token that was drawn, or that stands in the prompt.
+        logprob: Its log-probability.
+        top: The likeliest tokens with theirs, likeliest first; as many as were asked for.
+    """
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +61,11 @@ class ScheduledRequest:
         scored_token_ids: For a request that scores its prompt, the token that follows
             each of `token_ids` (a prompt's last token is followed by none, so this may
             be one shorter); empty otherwise.
+        history: Prompt and output so far, where the draw depends on them (penalties).
+        banned_token_ids: Tokens that may not be drawn in this step: the request's stop ids
+            while it has fewer than its least number of tokens.
+        allowed_tokens: Bits of the tokens that a grammar allows, lowest bit of the first
+            byte is token 0; None where every token is.
     """
 
     request_id: str
@@ -52,6 +76,9 @@ class ScheduledRequest:
     seed: int
     samples: bool
     scored_token_ids: tuple[int, ...] = ()
+    history: TokenHistory | None = None
+    banned_token_ids: tuple[int, ...] = ()
+    allowed_tokens: bytes | None = None
 
     @property
     def num_scheduled_tokens(self) -> int:
@@ -128,16 +155,21 @@ class StepResult:
     Attributes:
         step_id: The plan this answers.
         sampled_token_ids: New token of each scheduled request in the plan's order;
-            None where the plan said it does not sample.
-        prompt_logprobs: For each scheduled request with `scored_token_ids`, the natural
-            log-probability of each of them, by request id.
+            None where the plan said it does not sample, and for a failed one.
+        prompt_logprobs: For each scheduled request with `scored_token_ids`, how likely
+            each of them was, by request id.
         execution: How the step ran.
+        logprobs: For each request that sampled and asks for them, how likely its new token
+            was, by request id.
+        failed: Requests whose logits were not finite, with the problem in words.
     """
 
     step_id: int
     sampled_token_ids: tuple[int | None, ...]
-    prompt_logprobs: dict[str, tuple[float, ...]]
+    prompt_logprobs: dict[str, tuple[TokenLogprobs, ...]]
     execution: StepExecution = StepExecution()
+    logprobs: dict[str, TokenLogprobs] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +181,13 @@ class TokenEvent:
         token_id: The new token, stop ids included; None for an end without one.
         finish_reason: Set exactly once in a request's life, on its last event.
         stop_token_id: The stop id that ended it, if one did.
+        logprobs: How likely the new token was, where the request asks for it.
+        error: What went wrong, with `FinishReason.ERROR`.
     """
 
     request_id: str
     token_id: int | None
     finish_reason: FinishReason | None = None
     stop_token_id: int | None = None
+    logprobs: TokenLogprobs | None = None
+    error: str | None = None
