@@ -93,6 +93,9 @@ class ByteTokenizer:
     def decode_stream(self) -> "ByteDecodeStream":
         return ByteDecodeStream()
 
+    def token_bytes(self, token_id: int) -> bytes:
+        return bytes([token_id])
+
 
 class ByteDecodeStream:
     """Holds bytes until they form characters."""

@@ -8,7 +8,7 @@ import shlex
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -20,12 +20,13 @@ from nanoserve import __version__
 from nanoserve.errors import OptionError
 from nanoserve.options import EngineOptions, ServerOptions
 from nanoserve.plan.boot_report import StageReport
+from nanoserve.server.api_keys import read_api_keys
 
 if TYPE_CHECKING:
     from nanoserve.launch.boot import BootedEngine
 
     Boot = Callable[[EngineOptions, "ConsoleListener"], BootedEngine]
-    RunFront = Callable[[BootedEngine, str, socket.socket, ServerOptions], int]
+    RunFront = Callable[[BootedEngine, str, socket.socket, ServerOptions, Sequence[str]], int]
 
 _BACKLOG = 1024  # connections the system holds while the loop is busy
 
@@ -82,6 +83,7 @@ def serve_model(engine_options: EngineOptions, server_options: ServerOptions) ->
     logging.basicConfig(
         level=server_options.log_level.upper(), format="%(levelname)s %(name)s: %(message)s"
     )
+    api_keys = read_api_keys(server_options.api_key_file, os.environ)
     console = Console(file=sys.stdout)
     console.print(f"nanoserve {__version__}", highlight=False)
     listener = ConsoleListener(console)
@@ -102,7 +104,7 @@ def serve_model(engine_options: EngineOptions, server_options: ServerOptions) ->
         seconds = time.perf_counter() - started
         console.print(f"ready in {seconds:.1f} s; {name} on {url}", highlight=False)
         console.print(curl_line(url, name), highlight=False, markup=False, soft_wrap=True)
-        return run_front(booted, name, listening, server_options)
+        return run_front(booted, name, listening, server_options, api_keys)
 
 
 def server_url(host: str, port: int) -> str:

@@ -1,6 +1,7 @@
 """What every handler is given: the engine, the text side, and the model's name."""
 
 import asyncio
+import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -11,7 +12,9 @@ from typing import ParamSpec, TypeVar
 from nanoserve.engine.async_bridge import AsyncEngine
 from nanoserve.engine.interface import TextCodec
 from nanoserve.errors import UnknownModelError
-from nanoserve.server.convert import ChatRenderer
+from nanoserve.server.prompt_encoding import ChatRenderer
+from nanoserve.server.prompt_queue import PromptQueue
+from nanoserve.text.grammar_spec import GrammarCompiler
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -21,6 +24,10 @@ _TEXT_THREADS = 2  # parsing, templates and tokenising, away from the event loop
 
 def _text_threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_TEXT_THREADS, thread_name_prefix="nanoserve-text")
+
+
+def _unbounded_queue() -> PromptQueue:
+    return PromptQueue(sys.maxsize, lambda num_requests: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +40,8 @@ class ServingContext:
         chat_template: None where the model has none.
         model_name: The one name that is served.
         version: Of nanoserve, as /version shows it.
+        grammar_compiler: None where answers cannot be made to follow a grammar.
+        prompt_queue: Bounds the prompt tokens that wait.
         wall_clock: Unix seconds, for `created`.
         new_id: A fresh unique string, for answer and request ids.
         text_threads: Where parsing and tokenising run.
@@ -44,6 +53,8 @@ class ServingContext:
     chat_template: ChatRenderer | None
     model_name: str
     version: str
+    grammar_compiler: GrammarCompiler | None = None
+    prompt_queue: PromptQueue = field(default_factory=_unbounded_queue)
     wall_clock: Callable[[], float] = time.time
     new_id: Callable[[], str] = lambda: uuid.uuid4().hex
     text_threads: ThreadPoolExecutor = field(default_factory=_text_threads)
