@@ -2,7 +2,18 @@
 
 from collections.abc import Callable, Sequence
 
-from nanoserve.sched.step import ScheduledRequest, StepPlan, StepResult
+from nanoserve.sched.step import ScheduledRequest, StepPlan, StepResult, TokenLogprobs
+
+
+def fake_logprobs(token_id: int, num_top: int | None) -> TokenLogprobs:
+    """Return what a `FakeRunner` says of any token: itself first, then its successors."""
+    top = tuple((token_id + rank, -1.0 - rank) for rank in range(num_top or 0))
+    return TokenLogprobs(token_id, -1.0, top)
+
+
+def _is_allowed(request: ScheduledRequest, token_id: int) -> bool:
+    mask = request.allowed_tokens
+    return mask is None or bool(mask[token_id // 8] >> token_id % 8 & 1)
 
 
 class FakeRunner:
@@ -11,19 +22,39 @@ class FakeRunner:
     def __init__(self, vocab_size: int = 256) -> None:
         self.vocab_size = vocab_size
         self.steps: list[StepPlan] = []
+        self.broken: set[str] = set()  # requests whose logits are not finite
 
     def execute(self, step: StepPlan) -> StepResult:
         self.steps.append(step)
         sampled = tuple(
-            self.next_token(request.token_ids[-1], request.context_len) if request.samples else None
+            self.draw(request)
+            if request.samples and request.request_id not in self.broken
+            else None
             for request in step.scheduled
         )
         scores = {
-            request.request_id: tuple(-1.0 for _ in request.scored_token_ids)
+            request.request_id: tuple(
+                fake_logprobs(token_id, request.sampling.num_prompt_logprobs)
+                for token_id in request.scored_token_ids
+            )
             for request in step.scheduled
             if request.scored_token_ids
         }
-        return StepResult(step.step_id, sampled, scores)
+        logprobs = {
+            request.request_id: fake_logprobs(token_id, request.sampling.num_logprobs)
+            for request, token_id in zip(step.scheduled, sampled, strict=True)
+            if token_id is not None and request.sampling.num_logprobs is not None
+        }
+        ids = {request.request_id for request in step.scheduled}
+        failed = dict.fromkeys(sorted(self.broken & ids), "The logits are not finite.")
+        return StepResult(step.step_id, sampled, scores, logprobs=logprobs, failed=failed)
+
+    def draw(self, request: ScheduledRequest) -> int:
+        """Return the next token that is allowed, counting up from the one without rules."""
+        token_id = self.next_token(request.token_ids[-1], request.context_len)
+        while token_id in request.banned_token_ids or not _is_allowed(request, token_id):
+            token_id = (token_id + 1) % self.vocab_size
+        return token_id
 
     def next_token(self, last_token_id: int, position: int) -> int:
         return (last_token_id * 31 + position * 7 + 1) % self.vocab_size

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from nanoserve.sched.admission import EngineLimits
 from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.sched.scheduler import Scheduler
-from nanoserve.sched.step import FinishReason, StepPlan, StepResult, TokenEvent
+from nanoserve.sched.step import FinishReason, StepPlan, StepResult, TokenEvent, TokenLogprobs
 from tests.fakes import FakeRunner, PagedFakeRunner
 
 
@@ -21,6 +21,7 @@ class SchedDriver:
         self.outputs: dict[str, list[int]] = {}
         self.reasons: dict[str, FinishReason] = {}
         self.num_cached: dict[str, int] = {}
+        self.logprobs: dict[str, list[TokenLogprobs]] = {}
 
     def add(
         self,
@@ -28,9 +29,11 @@ class SchedDriver:
         prompt_token_ids: Sequence[int],
         sampling: SamplingParams,
         salt: bytes = b"",
+        priority: int = 0,
     ) -> None:
-        self.scheduler.add(request_id, prompt_token_ids, sampling, salt)
+        self.scheduler.add(request_id, prompt_token_ids, sampling, salt, priority)
         self.outputs[request_id] = []
+        self.logprobs[request_id] = []
 
     def abort(self, request_id: str) -> None:
         event = self.scheduler.abort(request_id)
@@ -64,6 +67,8 @@ class SchedDriver:
         assert event.request_id not in self.reasons, "an event after the last one"
         if event.token_id is not None:
             self.outputs[event.request_id].append(event.token_id)
+        if event.logprobs is not None:
+            self.logprobs[event.request_id].append(event.logprobs)
         if event.finish_reason is not None:
             self.reasons[event.request_id] = event.finish_reason
         request = self.scheduler.request(event.request_id)
@@ -84,8 +89,14 @@ def expected_output(
     stops = set(sampling.stop_token_ids)
     if not sampling.ignore_eos:
         stops |= limits.eos_token_ids
-    tokens = FakeRunner().continuation(prompt_token_ids, sampling.max_tokens or room)
-    for index, token_id in enumerate(tokens):
+    tokens = list(prompt_token_ids)
+    output: list[int] = []
+    while len(output) < (room if sampling.max_tokens is None else sampling.max_tokens):
+        token_id = FakeRunner().next_token(tokens[-1], len(tokens))
+        while len(output) < sampling.min_tokens and token_id in stops:
+            token_id = (token_id + 1) % limits.vocab_size
+        tokens.append(token_id)
+        output.append(token_id)
         if token_id in stops:
-            return tokens[: index + 1], FinishReason.STOP
-    return tokens, FinishReason.LENGTH
+            return output, FinishReason.STOP
+    return output, FinishReason.LENGTH

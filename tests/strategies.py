@@ -1,5 +1,7 @@
 """Hypothesis strategies: small limits, prompts that share prefixes, sampling parameters."""
 
+from typing import Any
+
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
@@ -36,11 +38,27 @@ def prompts() -> SearchStrategy[tuple[int, ...]]:
 
 def sampling_params() -> SearchStrategy[SamplingParams]:
     """Every field that the scheduler reads."""
+    return _generating() | _scoring_only()
+
+
+def _generating() -> SearchStrategy[SamplingParams]:
     return st.builds(
-        SamplingParams,
+        _with_min_tokens,
         max_tokens=st.none() | st.integers(1, 24),
+        min_tokens=st.just(0) | st.integers(1, 6),
         seed=st.none() | st.integers(0, 3),
         stop_token_ids=st.lists(st.integers(0, VOCAB_SIZE - 1), max_size=2).map(tuple),
         ignore_eos=st.booleans(),
-        prompt_logprobs=st.booleans(),
+        num_prompt_logprobs=st.none() | st.integers(0, 2),
+        num_logprobs=st.none() | st.integers(0, 2),
+        frequency_penalty=st.sampled_from([0.0, 1.0]),
     )
+
+
+def _with_min_tokens(max_tokens: int | None, min_tokens: int, **fields: Any) -> SamplingParams:
+    fewest = min_tokens if max_tokens is None else min(min_tokens, max_tokens)
+    return SamplingParams(max_tokens=max_tokens, min_tokens=fewest, **fields)
+
+
+def _scoring_only() -> SearchStrategy[SamplingParams]:
+    return st.just(SamplingParams(max_tokens=0, num_prompt_logprobs=0))

@@ -1,4 +1,4 @@
-"""`Scheduler` under any order of adds, aborts, steps and lost steps.
+"""`Scheduler` under any order of adds, aborts, steps, lost steps and failures.
 
 The runner stores token ids in a pool and reads every history back (`PagedFakeRunner`), a
 second scheduler is fed alike, and at the end every answer is what the request alone would
@@ -26,6 +26,7 @@ class Added:
 
     prompt_token_ids: tuple[int, ...]
     sampling: SamplingParams
+    priority: int
     scored_token_ids: list[int]
 
 
@@ -39,24 +40,35 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.twin = SchedDriver(limits)
         self.added: dict[str, Added] = {}
 
-    @rule(prompt=prompts(), sampling=sampling_params(), salt=st.sampled_from([b"", b"", b"other"]))
-    def add(self, prompt: tuple[int, ...], sampling: SamplingParams, salt: bytes) -> None:
-        self.add_one(prompt, sampling, salt)
+    @rule(
+        prompt=prompts(),
+        sampling=sampling_params(),
+        salt=st.sampled_from([b"", b"", b"other"]),
+        priority=st.integers(-1, 1),
+    )
+    def add(
+        self, prompt: tuple[int, ...], sampling: SamplingParams, salt: bytes, priority: int
+    ) -> None:
+        self.add_one(prompt, sampling, salt, priority)
 
-    def add_one(self, prompt: tuple[int, ...], sampling: SamplingParams, salt: bytes) -> None:
+    def add_one(
+        self, prompt: tuple[int, ...], sampling: SamplingParams, salt: bytes, priority: int
+    ) -> None:
         request_id = f"r{len(self.added)}"
-        if len(prompt) + (sampling.max_tokens or 1) > self.limits.max_request_tokens:
+        fewest = max(1, sampling.min_tokens)
+        requested = fewest if sampling.max_tokens is None else sampling.max_tokens
+        if len(prompt) + requested > self.limits.max_request_tokens:
             with pytest.raises(PromptTooLongError):
-                self.driver.add(request_id, prompt, sampling, salt)
+                self.driver.add(request_id, prompt, sampling, salt, priority)
             return
-        self.driver.add(request_id, prompt, sampling, salt)
-        self.twin.add(request_id, prompt, sampling, salt)
-        self.added[request_id] = Added(prompt, sampling, [])
+        self.driver.add(request_id, prompt, sampling, salt, priority)
+        self.twin.add(request_id, prompt, sampling, salt, priority)
+        self.added[request_id] = Added(prompt, sampling, priority, [])
 
     @rule(crowd=st.lists(st.tuples(prompts(), sampling_params()), min_size=2, max_size=6))
     def add_crowd(self, crowd: list[tuple[tuple[int, ...], SamplingParams]]) -> None:
         for prompt, sampling in crowd:
-            self.add_one(prompt, sampling, b"")
+            self.add_one(prompt, sampling, b"", 0)
 
     @precondition(lambda self: self.added)
     @rule(data=st.data())
@@ -91,12 +103,27 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.twin.apply(result)
         self.note_scores(plan)
 
+    @rule(data=st.data())
+    def step_with_a_failure(self, data: st.DataObject) -> None:
+        plan = self.checked_plan()
+        ids = [scheduled.request_id for scheduled in plan.scheduled]
+        self.driver.runner.broken = set(ids and [data.draw(st.sampled_from(ids))])
+        result = self.driver.runner.execute(plan)
+        self.driver.runner.broken = set()
+        self.driver.apply(result)
+        self.twin.apply(result)
+        self.note_scores(plan)
+
     @rule()
     def lose_a_step(self) -> None:
         self.driver.runner.execute(self.checked_plan())
 
     def checked_plan(self) -> StepPlan:
-        oldest = next(iter(self.driver.scheduler._running), None)
+        most_urgent = min(
+            (request.request_id for request in self.driver.scheduler._running),
+            key=self.urgency,
+            default=None,
+        )
         has_work = self.driver.scheduler.has_work
         plan = self.driver.plan()
 
@@ -107,20 +134,48 @@ class SchedulerMachine(RuleBasedStateMachine):
         ids = [scheduled.request_id for scheduled in plan.scheduled]
         assert len(ids) == len(set(ids))
         assert not set(ids) & set(plan.preempted)
-        if oldest is not None:
-            assert oldest.request_id in ids, "the oldest running request makes progress"
+        if most_urgent is not None:
+            assert most_urgent in ids, "the most urgent running request makes progress"
+        self.check_draws(plan)
         self.check_order(ids)
         self.check_slots(plan)
         self.driver.scheduler.check_integrity()
         return plan
 
     def check_order(self, ids: list[str]) -> None:
-        """Every running request is older than every waiting one; no decode is left out."""
-        running = self.driver.scheduler._running
-        in_order = [request.request_id for request in [*running, *self.driver.scheduler._waiting]]
-        assert in_order == sorted(in_order, key=list(self.added).index)
+        """Both lists are in order; no decode is left out.
+
+        Within one priority every running request is older than every waiting one.
+        """
+        running = list(self.driver.scheduler._running)
+        waiting = list(self.driver.scheduler._waiting)
+        for requests in (running, waiting):
+            names = [request.request_id for request in requests]
+            assert names == sorted(names, key=self.urgency)
+        for priority in (-1, 0, 1):
+            both = [r.request_id for r in [*running, *waiting] if r.priority == priority]
+            assert both == sorted(both, key=self.urgency)
         decodes = {request.request_id for request in running if request.num_uncomputed_tokens == 1}
         assert decodes <= set(ids)
+
+    def urgency(self, request_id: str) -> tuple[int, int]:
+        return self.added[request_id].priority, list(self.added).index(request_id)
+
+    def check_draws(self, plan: StepPlan) -> None:
+        """A draw is told of the stop ids that come too early, and of what penalties count."""
+        for scheduled in plan.scheduled:
+            sampling = self.added[scheduled.request_id].sampling
+            output = self.driver.outputs[scheduled.request_id]
+            is_short = scheduled.samples and len(output) < sampling.min_tokens
+            own_stops = set() if sampling.ignore_eos else self.limits.eos_token_ids
+            stops = own_stops | set(sampling.stop_token_ids)
+            assert set(scheduled.banned_token_ids) == (stops if is_short else set())
+            prompt = self.added[scheduled.request_id].prompt_token_ids
+            if scheduled.samples and sampling.frequency_penalty:
+                assert scheduled.history is not None
+                assert list(scheduled.history) == [*prompt, *output]
+            else:
+                assert scheduled.history is None
 
     def check_slots(self, plan: StepPlan) -> None:
         """Nobody writes to a block that others may read."""
@@ -150,9 +205,12 @@ class SchedulerMachine(RuleBasedStateMachine):
     def check_answer(self, request_id: str) -> None:
         added = self.added[request_id]
         output, reason = expected_output(self.limits, added.prompt_token_ids, added.sampling)
-        to_score = list(added.prompt_token_ids[1:]) if added.sampling.prompt_logprobs else []
-        if self.driver.reasons[request_id] is FinishReason.ABORT:
-            got = self.driver.outputs[request_id]
+        scores = added.sampling.num_prompt_logprobs is not None
+        to_score = list(added.prompt_token_ids[1:]) if scores else []
+        got = self.driver.outputs[request_id]
+        if added.sampling.num_logprobs is not None:
+            assert [entry.token_id for entry in self.driver.logprobs[request_id]] == got
+        if self.driver.reasons[request_id] in (FinishReason.ABORT, FinishReason.ERROR):
             assert got == output[: len(got)]
             assert added.scored_token_ids == to_score[: len(added.scored_token_ids)]
             return

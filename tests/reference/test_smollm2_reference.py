@@ -188,7 +188,7 @@ def test_preempted_equals_undisturbed(crowd_answers: Answers, size: Size) -> Non
 
 def test_prompt_logprobs_equal_transformers(crowd_llm: LLM, oracle: Callable[..., Any]) -> None:
     """Scoring a prompt gives the oracle's log-probabilities within 1e-3."""
-    scoring = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=True)
+    scoring = SamplingParams(temperature=0.0, max_tokens=1, num_prompt_logprobs=0)
     prompts = PROMPTS[-4:]
     for output in crowd_llm.generate(prompts, scoring, show_progress=False):
         ids = torch.tensor(output.prompt_token_ids)

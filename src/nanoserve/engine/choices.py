@@ -3,14 +3,19 @@
 Knows nothing of who asked. The seeds follow `SamplingParams.for_choice`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from nanoserve.engine.interface import GenerationRequest
+from nanoserve.engine.interface import GenerationRequest, GrammarMatcher
 from nanoserve.sched.sampling_params import SamplingParams
 
 
 def fan_out(
-    call_id: str, prompts: Sequence[tuple[int, ...]], samplings: Sequence[SamplingParams]
+    call_id: str,
+    prompts: Sequence[tuple[int, ...]],
+    samplings: Sequence[SamplingParams],
+    priority: int = 0,
+    salt: bytes = b"",
+    new_grammar: Callable[[], GrammarMatcher] | None = None,
 ) -> list[GenerationRequest]:
     """Return one request for each answer, prompt-major: index = prompt * n + k.
 
@@ -20,6 +25,9 @@ def fan_out(
         call_id: Start of every request id; the index follows it.
         prompts: Token ids of each prompt.
         samplings: Parameters of each prompt, all with the same `n`.
+        priority: Of every request.
+        salt: Of every request.
+        new_grammar: Makes the matcher of one answer, at its start; None where it is free.
     """
     choices = [
         (prompt, sampling.for_choice(k))
@@ -27,6 +35,13 @@ def fan_out(
         for k in range(sampling.n)
     ]
     return [
-        GenerationRequest(f"{call_id}-{index}", prompt, sampling)
+        GenerationRequest(
+            f"{call_id}-{index}",
+            prompt,
+            sampling,
+            priority,
+            salt,
+            None if new_grammar is None else new_grammar(),
+        )
         for index, (prompt, sampling) in enumerate(choices)
     ]

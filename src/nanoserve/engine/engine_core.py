@@ -1,8 +1,8 @@
 """The step loop's body: schedule, execute, apply, and text out. Synchronous, one thread.
 
 Owns the order of these four and what an exception means: out of memory costs the newest
-requests, a fault in one request's text costs that request, anything else is raised and
-ends the loop. Knows nothing of threads or asyncio (see `async_bridge`) nor of tensors.
+requests, a fault in one request's text or grammar costs that request, anything else is
+raised and ends the loop. Knows nothing of threads or asyncio (see `async_bridge`) nor of tensors.
 """
 
 import logging
@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from nanoserve.engine.grammar_masks import mask_step
 from nanoserve.engine.interface import GenerationRequest, OutputDelta, Runner, TextCodec
 from nanoserve.engine.output_processor import OutputProcessor
 from nanoserve.engine.stats import EngineStats, Gauges, StatsSnapshot
 from nanoserve.errors import InvariantError
 from nanoserve.sched.scheduler import Scheduler
-from nanoserve.sched.step import FinishReason, StepPlan, StepResult, TokenEvent
+from nanoserve.sched.step import FinishReason, StepPlan, StepResult, TokenEvent, TokenLogprobs
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ class EngineCore:
         self._stats = EngineStats()
         self._clock = clock
         self._requests: dict[str, GenerationRequest] = {}  # oldest first
-        self._prompt_scores: dict[str, list[float | None]] = {}
+        self._prompt_scores: dict[str, list[TokenLogprobs | None]] = {}  # until the first delta
 
     @property
     def has_work(self) -> bool:
@@ -50,11 +51,17 @@ class EngineCore:
             request: Admitted: its ranges and its length have been checked.
             submitted_s: When the client's call arrived, on this core's clock; now if None.
         """
-        self._scheduler.add(request.request_id, request.prompt_token_ids, request.sampling)
+        self._scheduler.add(
+            request.request_id,
+            request.prompt_token_ids,
+            request.sampling,
+            request.salt,
+            request.priority,
+        )
         self._outputs.add(request)
         self._requests[request.request_id] = request
-        if request.sampling.prompt_logprobs:
-            scores: list[float | None] = [None] * len(request.prompt_token_ids)
+        if request.sampling.num_prompt_logprobs is not None:
+            scores: list[TokenLogprobs | None] = [None] * len(request.prompt_token_ids)
             self._prompt_scores[request.request_id] = scores
         now_s = self._clock() if submitted_s is None else submitted_s
         self._stats.record_submitted(request.request_id, len(request.prompt_token_ids), now_s)
@@ -74,8 +81,7 @@ class EngineCore:
         """Run one forward pass.
 
         Returns:
-            What each request gained, the failed ones first. A request's last delta has a
-            `finish_reason`.
+            What each request gained. A request's last delta has a `finish_reason`.
 
         Raises:
             InvariantError: There is work, but the scheduler planned nothing.
@@ -89,14 +95,12 @@ class EngineCore:
                 f"and {self._scheduler.num_running} running requests."
             )
             raise InvariantError(message)
-        result, deltas = self._execute(plan)
+        result = self._execute(plan)
         self._collect_prompt_scores(plan, result)
         events = self._scheduler.apply(result)
         now_s = self._clock()
         self._stats.record_step(now_s)
-        for event in events:
-            deltas.append(self._process(event, now_s))
-        return deltas
+        return [self._process(event, now_s) for event in events]
 
     def snapshot(self) -> StatsSnapshot:
         """Return the counters and gauges as they are between two steps."""
@@ -112,32 +116,39 @@ class EngineCore:
         )
         return self._stats.snapshot(gauges)
 
-    def _execute(self, plan: StepPlan) -> tuple[StepResult, list[OutputDelta]]:
+    def _execute(self, plan: StepPlan) -> StepResult:
+        plan, failed = mask_step(plan, self._requests)
         try:
-            return self._runner.execute(plan), []
+            return self._execute_without(plan, failed)
         except Exception as error:
             if not _is_out_of_memory(error):
                 raise
             problem = f"The server ran out of memory in step {plan.step_id}: {error}"
         # Outside the handler, so that the failed step's frames no longer hold its memory.
-        return self._execute_without_newest(plan, problem)
+        newest = self._newest_half(plan)
+        logger.error("%s Failing the %d newest requests.", problem, len(newest))
+        return self._execute_without(plan, dict.fromkeys(newest, problem) | failed)
 
-    def _execute_without_newest(
-        self, plan: StepPlan, problem: str
-    ) -> tuple[StepResult, list[OutputDelta]]:
-        dropped = self._newest_half(plan)
-        logger.error("%s Failing the %d newest requests.", problem, len(dropped))
-        failed = [self._end(request_id, FinishReason.ERROR, problem) for request_id in dropped]
-        kept = tuple(part for part in plan.scheduled if part.request_id not in dropped)
-        smaller = replace(plan, scheduled=kept)
-        result = self._runner.execute(smaller) if kept else StepResult(plan.step_id, (), {})
-        return _answer_for(plan, smaller, result), failed
+    def _execute_without(self, plan: StepPlan, failed: dict[str, str]) -> StepResult:
+        """Run `plan` but for the failed requests; the result says so of them."""
+        if not failed:
+            return self._runner.execute(plan)
+        kept = tuple(part for part in plan.scheduled if part.request_id not in failed)
+        result = StepResult(plan.step_id, (), {})
+        if kept:
+            result = self._runner.execute(replace(plan, scheduled=kept))
+        new_tokens = {
+            part.request_id: token_id
+            for part, token_id in zip(kept, result.sampled_token_ids, strict=True)
+        }
+        sampled = tuple(new_tokens.get(part.request_id) for part in plan.scheduled)
+        return replace(result, sampled_token_ids=sampled, failed=result.failed | failed)
 
-    def _newest_half(self, plan: StepPlan) -> set[str]:
+    def _newest_half(self, plan: StepPlan) -> list[str]:
         """Return the younger half of the scheduled requests, rounded up."""
         in_step = {part.request_id for part in plan.scheduled}
         oldest_first = [request_id for request_id in self._requests if request_id in in_step]
-        return set(oldest_first[len(oldest_first) // 2 :])
+        return oldest_first[len(oldest_first) // 2 :]
 
     def _collect_prompt_scores(self, plan: StepPlan, result: StepResult) -> None:
         for part in plan.scheduled:
@@ -155,19 +166,26 @@ class EngineCore:
         if event.token_id is not None:
             self._stats.record_token(request_id, num_cached_tokens, now_s)
         try:
-            delta = self._outputs.process(event)
-        except Exception as error:  # border: one request's text may not end the others
-            logger.exception("Request %s failed while its output was decoded.", request_id)
-            problem = f"The output could not be decoded: {error}"
+            delta = self._take_in(event)
+        except Exception as error:  # border: one request's output may not end the others
+            logger.exception("Request %s failed while its output was taken in.", request_id)
+            problem = f"The output could not be processed: {error}"
             return self._end(request_id, FinishReason.ERROR, problem)
-        scores = self._prompt_scores.get(request_id)
         delta = replace(delta, num_cached_tokens=num_cached_tokens)
-        if delta.finish_reason is None:
-            return delta
-        if event.finish_reason is None:  # a stop string: the scheduler does not know yet
-            self._scheduler.abort(request_id, delta.finish_reason)
-        self._forget(request_id, delta.finish_reason)
-        return replace(delta, prompt_logprobs=None if scores is None else tuple(scores))
+        scores = self._prompt_scores.pop(request_id, None)
+        if scores is not None and delta.error is None:
+            delta = replace(delta, prompt_logprobs=tuple(scores))
+        if delta.finish_reason is not None:
+            if event.finish_reason is None:  # a stop string: the scheduler does not know yet
+                self._scheduler.abort(request_id, delta.finish_reason)
+            self._forget(request_id, delta.finish_reason)
+        return delta
+
+    def _take_in(self, event: TokenEvent) -> OutputDelta:
+        grammar = self._requests[event.request_id].grammar
+        if grammar is not None and event.token_id is not None and event.stop_token_id is None:
+            grammar.accept(event.token_id)
+        return self._outputs.process(event)
 
     def _end(self, request_id: str, reason: FinishReason, problem: str | None) -> OutputDelta:
         self._scheduler.abort(request_id, reason)
@@ -184,19 +202,3 @@ class EngineCore:
 def _is_out_of_memory(error: Exception) -> bool:
     """Recognise `MemoryError` and torch's OutOfMemoryError, which is not imported here."""
     return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-
-
-def _answer_for(plan: StepPlan, executed: StepPlan, result: StepResult) -> StepResult:
-    """Spread the result of a smaller step over the plan it was cut from.
-
-    What stands in the place of a dropped request is never read: the request has ended.
-    """
-    found = {
-        part.request_id: token_id
-        for part, token_id in zip(executed.scheduled, result.sampled_token_ids, strict=True)
-    }
-    sampled = tuple(
-        found.get(part.request_id, 0 if part.samples else None) for part in plan.scheduled
-    )
-    scores = {part.request_id: (0.0,) * len(part.scored_token_ids) for part in plan.scheduled}
-    return StepResult(plan.step_id, sampled, scores | result.prompt_logprobs)

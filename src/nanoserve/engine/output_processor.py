@@ -43,15 +43,25 @@ class OutputProcessor:
 
 
 class RequestOutput:
-    """The text of one request so far."""
+    """The text of one request so far.
+
+    A stop string is looked for in the text that comes after the first `min_tokens` tokens.
+    The tokens whose text it cut off stay in the deltas, with their logprobs: they were
+    drawn, and they count.
+    """
 
     def __init__(self, request: GenerationRequest, decoder: DecodeStream) -> None:
         self._request_id = request.request_id
         self._decoder = decoder
         self._stops = StopChecker(request.sampling.stop)
+        self._include_stop = request.sampling.include_stop
+        self._min_tokens = request.sampling.min_tokens
+        self._num_tokens = 0
 
     def process(self, event: TokenEvent) -> OutputDelta:
         """Return the text that `event` makes certain, and the end if there is one."""
+        if event.error is not None:
+            return OutputDelta(self._request_id, "", (), event.finish_reason, error=event.error)
         text, matched = self._advance(event)
         finish_reason = event.finish_reason
         stop_reason: str | int | None = event.stop_token_id
@@ -63,16 +73,22 @@ class RequestOutput:
             token_ids=() if event.token_id is None else (event.token_id,),
             finish_reason=finish_reason,
             stop_reason=stop_reason,
+            logprobs=() if event.logprobs is None else (event.logprobs,),
         )
 
     def _advance(self, event: TokenEvent) -> tuple[str, str | None]:
         decoded = ""
+        self._num_tokens += event.token_id is not None
         if event.token_id is not None and event.stop_token_id is None:
             decoded = self._decoder.push(event.token_id)
         if event.finish_reason is not None:
             decoded += self._decoder.flush()
+        if self._num_tokens <= self._min_tokens:
+            return decoded, None
         text, matched = self._stops.push(decoded)
         if matched is None and event.finish_reason is not None:
             text += self._stops.flush()
             matched = self._stops.matched
+        if matched is not None and self._include_stop:
+            text += matched
         return text, matched

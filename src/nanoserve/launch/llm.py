@@ -3,66 +3,34 @@
 Runs the same engine core as the server, in the caller's thread.
 """
 
-import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-from nanoserve.engine.interface import GenerationRequest, OutputDelta
-from nanoserve.errors import EngineError, InvalidRequestError, OptionError
+from nanoserve.engine.interface import GenerationRequest
+from nanoserve.errors import InvalidRequestError, OptionError
 from nanoserve.launch.boot import BootListener, boot
+from nanoserve.launch.llm_input import Message, Prompt, as_conversations, as_prompts, as_samplings
+from nanoserve.launch.llm_output import CompletionOutput, RequestOutput
+from nanoserve.launch.progress_bar import progress_bar
 from nanoserve.options import DEFAULT_MODEL, EngineOptions
 from nanoserve.plan.boot_plan import BootPlan
 from nanoserve.sched.admission import admit_or_refuse
 from nanoserve.sched.sampling_params import SamplingParams
-from nanoserve.sched.step import FinishReason
 from nanoserve.text.tokenizer import Tokenizer
 
-Prompt = str | Sequence[int]
+QUEUED_PER_PLACE = 2  # requests in the engine for each that may run: the queue is never empty
 
 
-@dataclass(slots=True)
-class CompletionOutput:
-    """One answer.
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One answer to generate, and where it goes."""
 
-    Attributes:
-        index: Which of the `n` answers.
-        text: The answer, without the stop string that ended it.
-        token_ids: Its tokens, a stop id included.
-        finish_reason: `stop` or `length`; None while it is generated.
-        stop_reason: The stop string or id that ended it, if one did.
-    """
-
+    request: GenerationRequest
+    output: RequestOutput
     index: int
-    text: str = ""
-    token_ids: list[int] = field(default_factory=list)
-    finish_reason: FinishReason | None = None
-    stop_reason: str | int | None = None
-
-
-@dataclass(slots=True)
-class RequestOutput:
-    """All answers to one prompt.
-
-    Attributes:
-        prompt: The text, or None where token ids were given.
-        prompt_token_ids: The prompt's tokens.
-        outputs: One per answer, `n` in all.
-        num_cached_tokens: Prompt tokens taken from the prefix cache by the first answer.
-        prompt_logprobs: Log-probability of each prompt token, None for the first; only
-            where the sampling parameters ask for it.
-    """
-
-    prompt: str | None
-    prompt_token_ids: list[int]
-    outputs: list[CompletionOutput]
-    num_cached_tokens: int = 0
-    prompt_logprobs: list[float | None] | None = None
 
 
 class LLM:
@@ -125,6 +93,8 @@ class LLM:
     ) -> list[RequestOutput]:
         """Answer every prompt; results are in the prompts' order.
 
+        Any number of prompts will do: the engine is handed them as places become free.
+
         Args:
             prompts: A text, a list of token ids, or a list of either.
             sampling: For all prompts, or one per prompt; None takes the defaults.
@@ -134,118 +104,91 @@ class LLM:
             RequestError: A prompt or its sampling cannot be served; nothing was generated.
             EngineError: The engine failed a request.
         """
-        batch = _as_batch(prompts)
-        outputs, requests = self._prepare(batch, _as_samplings(sampling, len(batch)))
-        owners: dict[str, tuple[RequestOutput, CompletionOutput]] = {}
-        for output, request, index in requests:
-            owners[request.request_id] = (output, output.outputs[index])
-            self._booted.core.add(request)
-        try:
-            with _progress_bar(len(owners), show_progress) as advance:
-                self._run(owners, advance)
-        finally:
-            for request_id in owners:
-                self._booted.core.abort(request_id)
+        outputs = []
+        for prompt in as_prompts(prompts):
+            text = prompt if isinstance(prompt, str) else None
+            token_ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+            outputs.append(RequestOutput(text, token_ids, []))
+        return self._answer(outputs, sampling, show_progress)
+
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        sampling: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        template_kwargs: dict[str, Any] | None = None,
+        show_progress: bool = True,
+    ) -> list[RequestOutput]:
+        """Answer every conversation with the assistant's next turn.
+
+        Args:
+            messages: One conversation, or a list of them; a message is a dict with `role`
+                and `content`.
+            sampling: For all conversations, or one per conversation; None takes the defaults.
+            template_kwargs: Further variables of the model's chat template.
+            show_progress: Whether a terminal shows a bar.
+
+        Raises:
+            RequestError: The model has no chat template, or a conversation or its sampling
+                cannot be served; nothing was generated.
+            EngineError: The engine failed a request.
+        """
+        template = self._booted.chat_template
+        if template is None:
+            message = "This model has no chat template. Use LLM.generate."
+            raise InvalidRequestError(message, "messages")
+        outputs = []
+        for conversation in as_conversations(messages):
+            text = template.render(conversation, **(template_kwargs or {}))
+            token_ids = self.tokenizer.encode(text, add_special_tokens=False)  # it has its own
+            outputs.append(RequestOutput(text, token_ids, []))
+        return self._answer(outputs, sampling, show_progress)
+
+    def _answer(
+        self,
+        outputs: list[RequestOutput],
+        sampling: SamplingParams | Sequence[SamplingParams] | None,
+        show_progress: bool,
+    ) -> list[RequestOutput]:
+        """Fill `outputs`, whose prompts are set; all are admitted before any is started."""
+        samplings = [
+            admit_or_refuse(self._booted.limits, output.prompt_token_ids, params)
+            for output, params in zip(outputs, as_samplings(sampling, len(outputs)), strict=True)
+        ]
+        self._num_calls += 1
+        total = sum(params.n for params in samplings)
+        with progress_bar("generate", total, show_progress) as advance:
+            self._run(self._jobs(outputs, samplings), advance)
         return outputs
 
-    def _prepare(
-        self, prompts: Sequence[Prompt], samplings: Sequence[SamplingParams]
-    ) -> tuple[list[RequestOutput], list[tuple[RequestOutput, GenerationRequest, int]]]:
-        self._num_calls += 1
-        outputs, requests = [], []
-        for number, (prompt, sampling) in enumerate(zip(prompts, samplings, strict=True)):
-            text = prompt if isinstance(prompt, str) else None
-            token_ids = _token_ids(prompt) if text is None else self.tokenizer.encode(text)
-            admitted = admit_or_refuse(self._booted.limits, tuple(token_ids), sampling)
-            answers = [CompletionOutput(index) for index in range(sampling.n)]
-            output = RequestOutput(text, token_ids, answers)
-            outputs.append(output)
+    def _jobs(
+        self, outputs: Iterable[RequestOutput], samplings: Iterable[SamplingParams]
+    ) -> Iterator[_Job]:
+        for number, (output, sampling) in enumerate(zip(outputs, samplings, strict=True)):
+            token_ids = tuple(output.prompt_token_ids)
             for index in range(sampling.n):
+                output.outputs.append(CompletionOutput(index))
                 request_id = f"llm-{self._num_calls}-{number}-{index}"
-                request = GenerationRequest(
-                    request_id, tuple(token_ids), admitted.for_choice(index)
-                )
-                requests.append((output, request, index))
-        return outputs, requests
+                request = GenerationRequest(request_id, token_ids, sampling.for_choice(index))
+                yield _Job(request, output, index)
 
-    def _run(
-        self, owners: dict[str, tuple[RequestOutput, CompletionOutput]], advance: Callable[[], None]
-    ) -> None:
+    def _run(self, jobs: Iterator[_Job], advance: Callable[[], None]) -> None:
         core = self._booted.core
-        while core.has_work:
-            for delta in core.step():
-                output, answer = owners[delta.request_id]
-                _gain(output, answer, delta)
-                if delta.finish_reason is not None:
-                    advance()
-
-
-def _gain(output: RequestOutput, answer: CompletionOutput, delta: OutputDelta) -> None:
-    """Add what a request gained in one step to its answer."""
-    if delta.finish_reason is FinishReason.ERROR:
-        raise EngineError(delta.error or "The engine failed a request without saying why.")
-    answer.text += delta.text
-    answer.token_ids += delta.token_ids
-    answer.finish_reason = delta.finish_reason
-    answer.stop_reason = delta.stop_reason
-    if answer.index == 0:
-        output.num_cached_tokens = delta.num_cached_tokens
-    if delta.prompt_logprobs is not None:
-        output.prompt_logprobs = list(delta.prompt_logprobs)
-
-
-def _as_batch(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    """Return a list of prompts; a single text or a single list of ids is a batch of one."""
-    if isinstance(prompts, str):
-        return [prompts]
-    items = list(_iterable(prompts))
-    if items and all(isinstance(item, int) for item in items):
-        return [items]
-    return items
-
-
-def _iterable(value: object) -> Iterable[Any]:
-    if isinstance(value, bytes) or not isinstance(value, Iterable):
-        raise _no_prompt(value)
-    return value
-
-
-def _token_ids(prompt: object) -> list[int]:
-    try:
-        return [operator.index(token_id) for token_id in _iterable(prompt)]
-    except TypeError:
-        raise _no_prompt(prompt) from None
-
-
-def _no_prompt(value: object) -> InvalidRequestError:
-    message = f"A prompt is a text or a list of token ids; {value!r:.80} is neither."
-    return InvalidRequestError(message, "prompt")
-
-
-def _as_samplings(
-    sampling: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int
-) -> list[SamplingParams]:
-    if sampling is None or isinstance(sampling, SamplingParams):
-        return [sampling or SamplingParams()] * num_prompts
-    given: Any = sampling  # a caller's types are not checked
-    is_list = isinstance(given, Sequence)
-    if not is_list or not all(isinstance(item, SamplingParams) for item in given):
-        message = f"sampling is {sampling!r:.80}; it must be SamplingParams, or a list of them."
-        raise InvalidRequestError(message, "sampling")
-    if len(sampling) != num_prompts:
-        message = (
-            f"There are {num_prompts} prompts and {len(sampling)} sampling parameters; "
-            "give one for all or one for each."
-        )
-        raise InvalidRequestError(message, "sampling")
-    return list(sampling)
-
-
-@contextmanager
-def _progress_bar(total: int, show: bool) -> Iterator[Callable[[], None]]:
-    """Yield a function that moves the bar on by one; stderr, and only on a terminal."""
-    console = Console(stderr=True)
-    columns = (TextColumn("generate"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not (show and console.is_terminal)) as bar:
-        task = bar.add_task("generate", total=total)
-        yield lambda: bar.advance(task)
+        most = QUEUED_PER_PLACE * self._booted.limits.max_num_seqs
+        running: dict[str, _Job] = {}
+        try:
+            while True:
+                for job in islice(jobs, most - len(running)):
+                    running[job.request.request_id] = job
+                    core.add(job.request)
+                if not running:
+                    return
+                for delta in core.step():
+                    job = running[delta.request_id]
+                    job.output.gain(job.index, delta)
+                    if delta.finish_reason is not None:
+                        del running[delta.request_id]
+                        advance()
+        finally:
+            for request_id in running:
+                core.abort(request_id)

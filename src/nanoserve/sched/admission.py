@@ -59,6 +59,11 @@ class EngineLimits:
         """Longest prompt + output one request may have: the context, or the whole pool if less."""
         return min(self.max_model_len, self.num_blocks * self.block_size)
 
+    def stop_ids_of(self, sampling: SamplingParams) -> frozenset[int]:
+        """Return every token id that ends a request with these parameters."""
+        own_stops = frozenset() if sampling.ignore_eos else self.eos_token_ids
+        return own_stops.union(sampling.stop_token_ids)
+
 
 def admit_or_refuse(
     limits: EngineLimits, prompt_token_ids: Sequence[int], sampling: SamplingParams
@@ -81,13 +86,15 @@ def admit_or_refuse(
         message = "The prompt is empty; it needs at least one token."
         raise InvalidRequestError(message, "prompt")
     room = limits.max_request_tokens - len(prompt_token_ids)
-    requested = 1 if sampling.max_tokens is None else sampling.max_tokens
+    at_least = max(1, sampling.min_tokens)
+    requested = at_least if sampling.max_tokens is None else sampling.max_tokens
     if requested > room:
         raise PromptTooLongError(
             limits.max_request_tokens, len(prompt_token_ids), requested, "prompt"
         )
     _check_vocabulary(limits, "prompt", prompt_token_ids)
     _check_vocabulary(limits, "stop_token_ids", sampling.stop_token_ids)
+    _check_vocabulary(limits, "logit_bias", [token_id for token_id, _ in sampling.logit_bias])
     return sampling if sampling.max_tokens is not None else replace(sampling, max_tokens=room)
 
 

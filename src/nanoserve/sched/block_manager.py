@@ -132,6 +132,18 @@ class BlockManager:
             self._block_of[block_hash] = block_id
             self._hash_of[block_id] = block_hash
 
+    def register_filled(
+        self,
+        block_table: Sequence[int],
+        block_hashes: Sequence[bytes],
+        num_before: int,
+        num_tokens: int,
+    ) -> None:
+        """Make findable the blocks that the tokens from `num_before` to `num_tokens` filled."""
+        filled = slice(num_before // self.block_size, num_tokens // self.block_size)
+        for block_id, block_hash in zip(block_table[filled], block_hashes[filled], strict=False):
+            self.register(block_id, block_hash)
+
     def release(self, block_table: list[int]) -> None:
         """Give back every block of `block_table` and empty it.
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.sched.step import FinishReason, ScheduledRequest
+from nanoserve.sched.token_history import TokenHistory
 
 
 class RequestStatus(StrEnum):
@@ -38,6 +39,8 @@ class Request:
         seed: Resolved; from the client, or drawn once.
         stop_token_ids: Every id that ends this request.
         salt: Requests share prefixes only with requests of the same salt.
+        priority: Lower is more urgent.
+        arrival: Counts the requests of one scheduler; kept through preemption.
         status: See `RequestStatus`.
         token_ids: Prompt, then output so far.
         block_table: Blocks held, in token order.
@@ -53,6 +56,8 @@ class Request:
     seed: int
     stop_token_ids: frozenset[int] = frozenset()
     salt: bytes = b""
+    priority: int = 0
+    arrival: int = 0
     status: RequestStatus = RequestStatus.WAITING
     token_ids: list[int] = field(init=False)
     block_table: list[int] = field(default_factory=list)
@@ -87,14 +92,20 @@ class Request:
 
     @property
     def num_uncomputed_tokens(self) -> int:
-        """Tokens that must be computed before the next one can be drawn; at least 1."""
+        """Tokens that must be computed before the next one can be drawn; 0 only at the end."""
         return self.num_tokens - self.num_computed_tokens
 
     @property
     def is_scoring(self) -> bool:
         """Whether prompt tokens are left to score; the last has no successor."""
         num_to_score = self.num_prompt_tokens - 1
-        return self.sampling.prompt_logprobs and self.num_scored_tokens < num_to_score
+        scores = self.sampling.num_prompt_logprobs is not None
+        return scores and self.num_scored_tokens < num_to_score
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all is computed and no token is asked for: the end of a scoring call."""
+        return self.sampling.max_tokens == 0 and not self.num_uncomputed_tokens
 
     @property
     def max_hit_tokens(self) -> int:
@@ -121,6 +132,7 @@ class Request:
         start = self.num_computed_tokens
         end = start + num_scheduled_tokens
         scores = self.is_scoring and start >= self.num_scored_tokens
+        samples = end == self.num_tokens and self.sampling.max_tokens != 0
         return ScheduledRequest(
             request_id=self.request_id,
             token_ids=tuple(self.token_ids[start:end]),
@@ -128,9 +140,20 @@ class Request:
             block_table=tuple(self.block_table),
             sampling=self.sampling,
             seed=self.seed,
-            samples=end == self.num_tokens,
+            samples=samples,
             scored_token_ids=self.prompt_token_ids[start + 1 : end + 1] if scores else (),
+            history=self._history() if samples else None,
+            banned_token_ids=self._banned_token_ids() if samples else (),
         )
+
+    def _history(self) -> TokenHistory | None:
+        if not self.sampling.has_penalties:
+            return None
+        return TokenHistory(self.token_ids, self.num_prompt_tokens)
+
+    def _banned_token_ids(self) -> tuple[int, ...]:
+        is_short = self.num_output_tokens < self.sampling.min_tokens
+        return tuple(sorted(self.stop_token_ids)) if is_short else ()
 
     def advance(self, scheduled: ScheduledRequest) -> None:
         """Count the tokens of `scheduled` as computed, and as scored where they were."""

@@ -90,6 +90,7 @@ class SamplingParams:
             _refuse("n", self.n, f"between 1 and {MAX_N}")
         self._check_stops()
         self._check_penalties()
+        self._check_biases()
         self._check_logprobs()
 
     def _check_types(self) -> None:
@@ -130,6 +131,13 @@ class SamplingParams:
         if self.repetition_penalty <= 0.0:
             allowed = f"above 0 and at most {MAX_REPETITION_PENALTY:g}"
             _refuse("repetition_penalty", self.repetition_penalty, allowed)
+
+    def _check_biases(self) -> None:
+        pairs: Any = self.logit_bias  # a caller's types are not checked
+        if not isinstance(pairs, tuple) or any(
+            not isinstance(pair, tuple) or len(pair) != 2 for pair in pairs
+        ):
+            _refuse("logit_bias", f"{pairs!r:.80}", "a tuple of (token id, number) pairs")
         if len(self.logit_bias) > MAX_BIASES:
             _refuse("logit_bias", f"{len(self.logit_bias)} entries", f"at most {MAX_BIASES}")
         for token_id, bias in self.logit_bias:
@@ -146,6 +154,12 @@ class SamplingParams:
             _refuse("min_tokens", self.min_tokens, "at least 0")
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             _refuse("min_tokens", self.min_tokens, f"at most max_tokens, {self.max_tokens}")
+
+    @property
+    def has_penalties(self) -> bool:
+        """Whether a draw depends on which tokens came before."""
+        adds = self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
+        return adds or self.repetition_penalty != 1.0
 
     def for_choice(self, index: int) -> "SamplingParams":
         """Return the parameters of answer `index` of `n`: one answer, seed + index."""

@@ -8,7 +8,6 @@ Read next: `policy` for the choices, `block_manager` for the pool, `step` for th
 """
 
 import secrets
-from collections import deque
 from collections.abc import Callable, Sequence
 
 from nanoserve.errors import InvariantError
@@ -16,9 +15,10 @@ from nanoserve.sched.admission import EngineLimits, admit_or_refuse
 from nanoserve.sched.block_manager import BlockManager
 from nanoserve.sched.policy import order_by_phase, pick_victim
 from nanoserve.sched.request import Request, RequestStatus
+from nanoserve.sched.request_queue import RequestQueue
 from nanoserve.sched.sampling_params import SamplingParams
-from nanoserve.sched.step import FinishReason, StepPlan, StepResult, TokenEvent
-from nanoserve.sched.step_check import check_answers
+from nanoserve.sched.step import FinishReason, ScheduledRequest, StepPlan, StepResult, TokenEvent
+from nanoserve.sched.step_check import find_answered
 from nanoserve.sched.step_draft import StepDraft
 
 
@@ -31,9 +31,11 @@ class Scheduler:
     """Continuous batching over a fixed pool of KV blocks.
 
     One step holds decodes and prefill chunks together under one token budget. Running
-    requests go first; the queue is served in order of arrival, never skipping its head.
-    When blocks run out the youngest running request is preempted, so the oldest always
-    gets on, and alone it fits the pool.
+    requests go first; the queue is served in order of urgency (lower priority first, then
+    arrival), never skipping its head. When blocks run out the least urgent running request
+    is preempted, so the most urgent one always gets on, and alone it fits the pool. Once
+    no more are added every request ends: the most urgent of all runs and gets on, or is
+    next while those that run can only become fewer. Until then a low priority may starve.
 
     Not thread-safe: one thread calls everything.
     """
@@ -45,11 +47,12 @@ class Scheduler:
             limits.num_blocks, limits.block_size, limits.enable_prefix_caching
         )
         self._requests: dict[str, Request] = {}  # waiting and running
-        self._waiting: deque[Request] = deque()  # oldest first; victims of preemption included
-        self._running: list[Request] = []  # oldest first; all older than the waiting
+        self._waiting = RequestQueue()  # victims of preemption included
+        self._running = RequestQueue()
         self._just_finished: dict[str, Request] = {}  # readable until the next schedule()
         self._in_flight: tuple[StepPlan, tuple[Request, ...]] | None = None
         self._next_step_id = 0
+        self._num_added = 0
         self._num_preemptions = 0
 
     @property
@@ -97,6 +100,7 @@ class Scheduler:
         prompt_token_ids: Sequence[int],
         sampling: SamplingParams,
         salt: bytes = b"",
+        priority: int = 0,
     ) -> None:
         """Queue a request.
 
@@ -105,6 +109,7 @@ class Scheduler:
             prompt_token_ids: The prompt.
             sampling: `max_tokens` None means what is left of the context.
             salt: Prefixes are shared only between requests of the same salt.
+            priority: Lower is more urgent.
 
         Raises:
             RequestError: It can never be served (see `admit_or_refuse`); nothing is queued.
@@ -114,17 +119,19 @@ class Scheduler:
             message = f"request {request_id!r} is in flight already"
             raise InvariantError(message)
         resolved = admit_or_refuse(self.limits, prompt_token_ids, sampling)
-        own_stops = frozenset() if sampling.ignore_eos else self.limits.eos_token_ids
         request = Request(
             request_id=request_id,
             prompt_token_ids=tuple(prompt_token_ids),
             sampling=resolved,
             seed=self._entropy() if sampling.seed is None else sampling.seed,
-            stop_token_ids=own_stops.union(sampling.stop_token_ids),
+            stop_token_ids=self.limits.stop_ids_of(sampling),
             salt=salt,
+            priority=priority,
+            arrival=self._num_added,
         )
+        self._num_added += 1
         self._requests[request_id] = request
-        self._waiting.append(request)
+        self._waiting.add(request)
 
     def abort(
         self, request_id: str, reason: FinishReason = FinishReason.ABORT
@@ -169,7 +176,7 @@ class Scheduler:
         """Preempt until the blocks of a chunk are available; False if `request` had to go."""
         need = self._num_blocks_missing(request, request.num_computed_tokens + chunk_len)
         while need > self._blocks.num_available_blocks:
-            victim = pick_victim(self._running)
+            victim = pick_victim(list(self._running))
             self._preempt(victim)
             draft.drop(victim)
             if victim is request:
@@ -186,7 +193,7 @@ class Scheduler:
 
     def _preempt(self, request: Request) -> None:
         self._running.remove(request)
-        self._waiting.appendleft(request)
+        self._waiting.add(request)
         self._blocks.release(request.block_table)
         request.num_computed_tokens = 0
         request.status = RequestStatus.PREEMPTED
@@ -196,11 +203,11 @@ class Scheduler:
         """Admit from the head of the queue while a place, budget and blocks are left.
 
         Budget is left only once every running prompt has been scheduled to its end, so no
-        block counted here is one that an older prompt still needs. (The one exception, a
+        block counted here is one that a running prompt still needs. (The one exception, a
         restarted scoring prompt, gets its blocks back by preemption.)
         """
         while self._waiting and draft.budget_left and len(self._running) < self.limits.max_num_seqs:
-            request = self._waiting[0]
+            request = self._waiting.first
             hits = self._find_hits(request)
             need = self._blocks.blocks_for_length(request.num_tokens) - len(hits)
             if need > self._blocks.num_available_beside(hits):
@@ -214,8 +221,8 @@ class Scheduler:
         return self._blocks.find_prefix(request.block_hashes[:max_hit_blocks])
 
     def _admit(self, request: Request, hits: list[int]) -> None:
-        self._waiting.popleft()
-        self._running.append(request)
+        self._waiting.remove(request)
+        self._running.add(request)
         self._blocks.take(hits)
         request.block_table = hits
         request.num_computed_tokens = len(hits) * self.limits.block_size
@@ -227,53 +234,52 @@ class Scheduler:
         """Take in what the last planned step gave.
 
         Returns:
-            One event per request that gained a token, in the plan's order. Requests
-            aborted since the step was planned have had their last event and get none.
+            One event per request that gained a token or ended, in the plan's order.
+            Requests aborted since the step was planned have had their last event and get
+            none. A failed request ends, and nothing this step computed of it is kept.
 
         Raises:
             InvariantError: `result` does not answer the last plan; nothing is changed.
         """
-        plan, requests = self._take_in_flight(result)
+        plan, requests = find_answered(self._in_flight, result)
+        self._in_flight = None
         events = []
         for request, scheduled, token_id in zip(
             requests, plan.scheduled, result.sampled_token_ids, strict=True
         ):
-            if request.status is RequestStatus.FINISHED:
-                continue
-            self._register_computed(request, scheduled.context_len)
-            request.advance(scheduled)
-            if token_id is not None:
-                events.append(self._append_token(request, token_id))
+            if request.status is not RequestStatus.FINISHED:
+                event = self._take_in(request, scheduled, token_id, result)
+                events += [] if event is None else [event]
         return events
 
-    def _take_in_flight(self, result: StepResult) -> tuple[StepPlan, tuple[Request, ...]]:
-        if self._in_flight is None or self._in_flight[0].step_id != result.step_id:
-            expected = None if self._in_flight is None else self._in_flight[0].step_id
-            message = f"the result is of step {result.step_id}; the step in flight is {expected}"
-            raise InvariantError(message)
-        in_flight = self._in_flight
-        check_answers(in_flight[0], result)
-        self._in_flight = None
-        return in_flight
-
-    def _register_computed(self, request: Request, num_computed_tokens: int) -> None:
-        """Make findable the blocks that this step has filled."""
+    def _take_in(
+        self,
+        request: Request,
+        scheduled: ScheduledRequest,
+        token_id: int | None,
+        result: StepResult,
+    ) -> TokenEvent | None:
+        request_id = request.request_id
+        if request_id in result.failed:
+            self._finish(request)
+            problem = result.failed[request_id]
+            return TokenEvent(request_id, None, FinishReason.ERROR, error=problem)
         self._blocks.extend_hashes(request.block_hashes, request.token_ids, request.salt)
-        filled = slice(
-            request.num_computed_tokens // self.limits.block_size,
-            num_computed_tokens // self.limits.block_size,
+        self._blocks.register_filled(
+            request.block_table,
+            request.block_hashes,
+            request.num_computed_tokens,
+            scheduled.context_len,
         )
-        for block_id, block_hash in zip(
-            request.block_table[filled], request.block_hashes[filled], strict=False
-        ):
-            self._blocks.register(block_id, block_hash)
-
-    def _append_token(self, request: Request, token_id: int) -> TokenEvent:
-        reason = request.append_token(token_id)
+        request.advance(scheduled)
+        if token_id is None and not request.is_complete:
+            return None
+        reason = FinishReason.LENGTH if token_id is None else request.append_token(token_id)
         if reason is not None:
             self._finish(request)
         stop_token_id = token_id if reason is FinishReason.STOP else None
-        return TokenEvent(request.request_id, token_id, reason, stop_token_id)
+        logprobs = result.logprobs.get(request_id)
+        return TokenEvent(request_id, token_id, reason, stop_token_id, logprobs)
 
     def _finish(self, request: Request) -> None:
         if request.status is RequestStatus.RUNNING:

@@ -152,12 +152,13 @@ class StepResult:
     Attributes:
         step_id: The plan this answers.
         sampled_token_ids: New token of each scheduled request in the plan's order;
-            None where the plan said it does not sample.
+            None where the plan said it does not sample, and for a failed one.
         prompt_logprobs: For each scheduled request with `scored_token_ids`, how likely
             each of them was, by request id.
         execution: How the step ran.
         logprobs: For each request that sampled and asks for them, how likely its new token
             was, by request id.
+        failed: Requests whose logits were not finite, with the problem in words.
     """
 
     step_id: int
@@ -165,6 +166,7 @@ class StepResult:
     prompt_logprobs: dict[str, tuple[TokenLogprobs, ...]]
     execution: StepExecution = StepExecution()
     logprobs: dict[str, TokenLogprobs] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,7 @@ class TokenEvent:
         finish_reason: Set exactly once in a request's life, on its last event.
         stop_token_id: The stop id that ended it, if one did.
         logprobs: How likely the new token was, where the request asks for it.
+        error: What went wrong, with `FinishReason.ERROR`.
     """
 
     request_id: str
@@ -184,3 +187,4 @@ class TokenEvent:
     finish_reason: FinishReason | None = None
     stop_token_id: int | None = None
     logprobs: TokenLogprobs | None = None
+    error: str | None = None

@@ -20,3 +20,21 @@ def test_choices_without_seed_draw_their_own() -> None:
     requests = fan_out("c", [(1,)], [SamplingParams(n=3)])
 
     assert [r.sampling.seed for r in requests] == [None] * 3
+
+
+class _Grammar:
+    def allowed_tokens(self) -> bytes | None:
+        return None
+
+    def accept(self, token_id: int) -> None:
+        """Allow it."""
+
+
+def test_every_choice_has_a_grammar_of_its_own() -> None:
+    """Matchers move with their answers, so no two share one; priority and salt are common."""
+    sampling = SamplingParams(n=2)
+
+    requests = fan_out("c", [(1,)], [sampling], 3, b"key", _Grammar)
+
+    assert len({id(request.grammar) for request in requests}) == 2
+    assert [(request.priority, request.salt) for request in requests] == [(3, b"key")] * 2

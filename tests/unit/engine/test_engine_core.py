@@ -1,14 +1,22 @@
 """The synchronous step: text, aborts, out of memory, faults of one request."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from nanoserve.engine.engine_core import EngineCore
-from nanoserve.engine.interface import OutputDelta
+from nanoserve.engine.interface import GenerationRequest, OutputDelta
 from nanoserve.sched.step import FinishReason
-from tests.builders import FailingRunner, expected_text, make_core, make_limits, make_request
-from tests.fakes import ByteDecodeStream, ByteTokenizer
+from tests.builders import (
+    AsciiRunner,
+    FailingRunner,
+    expected_text,
+    make_core,
+    make_limits,
+    make_request,
+)
+from tests.fakes import ByteDecodeStream, ByteTokenizer, fake_logprobs
 
 
 class OutOfMemoryError(RuntimeError):
@@ -86,14 +94,132 @@ def test_abort_while_waiting_ends_the_request() -> None:
 
 
 def test_prompt_logprobs_are_collected_over_chunks() -> None:
-    """The last delta scores every prompt token but the first."""
+    """The first delta scores every prompt token but the first."""
     core = make_core(limits=make_limits(max_num_seqs=1, max_num_batched_tokens=4))
-    core.add(make_request(prompt="twelve bytes", max_tokens=2, prompt_logprobs=True))
+    core.add(make_request(prompt="twelve bytes", max_tokens=2, num_prompt_logprobs=1))
 
     deltas = run(core)["a"]
 
-    assert deltas[-1].prompt_logprobs == (None, *[-1.0] * 11)
-    assert deltas[0].prompt_logprobs is None
+    scores = [fake_logprobs(token_id, 1) for token_id in b"welve bytes"]
+    assert deltas[0].prompt_logprobs == (None, *scores)
+    assert deltas[1].prompt_logprobs is None
+
+
+def test_scoring_call_has_one_delta_with_the_scores() -> None:
+    """With max_tokens 0 a prompt that fills the context is scored and nothing is drawn."""
+    core = make_core(limits=make_limits(max_model_len=12, max_num_seqs=1))
+    core.add(make_request(prompt="twelve bytes", max_tokens=0, num_prompt_logprobs=0))
+
+    (delta,) = run(core)["a"]
+
+    scores = [fake_logprobs(token_id, 0) for token_id in b"welve bytes"]
+    assert delta.prompt_logprobs == (None, *scores)
+    assert (delta.text, delta.token_ids, delta.finish_reason) == ("", (), FinishReason.LENGTH)
+    assert core.snapshot().generation_tokens == 0
+
+
+def test_each_token_comes_with_its_logprobs_where_asked() -> None:
+    """A delta's logprobs are those of its tokens; a neighbour that did not ask gets none."""
+    core = make_core()
+    core.add(make_request("asks", num_logprobs=2))
+    core.add(make_request("does not"))
+
+    deltas = run(core)
+
+    for delta in deltas["asks"]:
+        assert delta.logprobs == tuple(fake_logprobs(t, 2) for t in delta.token_ids)
+    assert all(delta.logprobs == () for delta in deltas["does not"])
+
+
+def test_request_whose_logits_are_broken_fails_alone() -> None:
+    """It ends with what the runner said; its neighbour is served as if nothing had happened."""
+    runner = AsciiRunner()
+    core = make_core(runner)
+    core.add(make_request("bad", num_prompt_logprobs=0))
+    core.add(make_request("good"))
+    runner.broken = {"bad"}
+
+    deltas = run(core)
+
+    (failed,) = deltas["bad"]
+    assert (failed.finish_reason, failed.error) == (
+        FinishReason.ERROR,
+        "The logits are not finite.",
+    )
+    assert failed.prompt_logprobs is None
+    assert text_of(deltas["good"]) == expected_text("hello", 5)
+    assert core.snapshot().finished[FinishReason.ERROR] == 1
+
+
+class _Grammar:
+    """Allows `answer` and then the stop id 0; raises where it is told to."""
+
+    def __init__(self, answer: bytes, fault: str = "") -> None:
+        self.answer = answer
+        self.fault = fault
+        self.num_accepted = 0
+
+    def allowed_tokens(self) -> bytes:
+        if self.fault == "allowed" and self.num_accepted == 2:
+            message = "no such rule"
+            raise RuntimeError(message)
+        token_id = self.answer[self.num_accepted] if self.num_accepted < len(self.answer) else 0
+        return (1 << token_id).to_bytes(32, "little")
+
+    def accept(self, token_id: int) -> None:
+        if self.fault == "accept" and self.num_accepted == 2:
+            message = "no such token"
+            raise ValueError(message)
+        assert token_id == self.answer[self.num_accepted]
+        self.num_accepted += 1
+
+
+def with_grammar(request_id: str, grammar: _Grammar) -> GenerationRequest:
+    request = make_request(request_id, max_tokens=20, stop_token_ids=(0,))
+    return replace(request, grammar=grammar)
+
+
+def test_grammar_decides_what_may_be_drawn() -> None:
+    """The answer follows it to the stop id, chunked prefill or not; a neighbour is free."""
+    core = make_core(limits=make_limits(max_num_seqs=2, max_num_batched_tokens=3))
+    core.add(with_grammar("bound", _Grammar(b'{"a":1}')))
+    core.add(make_request("free"))
+
+    deltas = run(core)
+
+    assert text_of(deltas["bound"]) == '{"a":1}'
+    assert deltas["bound"][-1].stop_reason == 0
+    assert text_of(deltas["free"]) == expected_text("hello", 5)
+
+
+@pytest.mark.parametrize("fault", ["allowed", "accept"])
+def test_fault_in_a_grammar_is_that_requests_error(fault: str) -> None:
+    """Before the draw or after it, the request fails alone and its blocks are free."""
+    core = make_core()
+    core.add(with_grammar("bad", _Grammar(b"abcdef", fault)))
+    core.add(with_grammar("good", _Grammar(b"abcdef")))
+
+    deltas = run(core)
+
+    assert deltas["bad"][-1].finish_reason is FinishReason.ERROR
+    assert "no such" in (deltas["bad"][-1].error or "")
+    assert text_of(deltas["good"]) == "abcdef"
+    assert core.snapshot().gauges.num_used_blocks == 0
+
+
+def test_priority_and_salt_reach_the_scheduler() -> None:
+    """The more urgent request overtakes in the queue; another salt finds no prefix."""
+    core = make_core(limits=make_limits(max_num_seqs=1))
+    core.add(make_request("running", "twelve bytes", max_tokens=2))
+    core.step()
+    core.add(make_request("later", "twelve bytes"))
+    core.add(replace(make_request("urgent", "twelve bytes"), priority=-1, salt=b"other"))
+
+    deltas = run(core)
+
+    assert list(deltas) == ["running", "urgent", "later"]
+    assert deltas["urgent"][0].num_cached_tokens == 0
+    assert deltas["later"][0].num_cached_tokens == 8
 
 
 def test_prefix_hit_is_reported() -> None:

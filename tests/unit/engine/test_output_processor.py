@@ -6,7 +6,7 @@ import pytest
 
 from nanoserve.engine.interface import OutputDelta
 from nanoserve.engine.output_processor import OutputProcessor
-from nanoserve.sched.step import FinishReason, TokenEvent
+from nanoserve.sched.step import FinishReason, TokenEvent, TokenLogprobs
 from tests.builders import make_request
 from tests.fakes import ByteTokenizer
 
@@ -69,6 +69,54 @@ def test_stop_string_completed_by_the_last_token_wins_over_length() -> None:
     deltas = feed(b"ab", FinishReason.LENGTH, stop=("b",))
 
     assert (deltas[-1].text, deltas[-1].finish_reason) == ("", FinishReason.STOP)
+
+
+def test_stop_string_is_shown_where_it_is_included() -> None:
+    """With include_stop the text ends behind the stop string, not before it."""
+    deltas = feed(b"hello world", FinishReason.LENGTH, stop=("lo w",), include_stop=True)
+
+    assert "".join(delta.text for delta in deltas) == "hello w"
+    assert deltas[-1].stop_reason == "lo w"
+
+
+def test_no_stop_string_is_found_in_the_first_min_tokens() -> None:
+    """The search begins with the text of the token after them."""
+    deltas = feed(b"abababab", FinishReason.LENGTH, stop=("ab",), min_tokens=3, max_tokens=8)
+
+    assert "".join(delta.text for delta in deltas) == "abab"
+    assert len(deltas) == 6
+    assert deltas[-1].finish_reason is FinishReason.STOP
+
+
+def test_an_answer_as_short_as_min_tokens_shows_all_its_text() -> None:
+    """Nothing is held back when the last of them ends the answer."""
+    deltas = feed(b"ab", FinishReason.LENGTH, stop=("b",), min_tokens=2, max_tokens=2)
+
+    assert "".join(delta.text for delta in deltas) == "ab"
+    assert deltas[-1].finish_reason is FinishReason.LENGTH
+
+
+def test_tokens_under_a_stop_string_keep_their_logprobs() -> None:
+    """Their text is cut; they were drawn, so their ids and logprobs are told."""
+    processor = OutputProcessor(ByteTokenizer())
+    processor.add(make_request(stop=("b",)))
+    entry = TokenLogprobs(98, -0.5)
+
+    delta = processor.process(TokenEvent("a", 98, logprobs=entry))
+
+    assert (delta.text, delta.token_ids, delta.logprobs) == ("", (98,), (entry,))
+
+
+def test_failed_request_ends_with_its_problem() -> None:
+    """Held text is dropped: it can neither complete the answer nor match a stop string."""
+    processor = OutputProcessor(ByteTokenizer())
+    processor.add(make_request(stop=("abc", "b")))
+    processor.process(TokenEvent("a", 97))
+
+    delta = processor.process(TokenEvent("a", None, FinishReason.ERROR, error="broken"))
+
+    assert (delta.text, delta.finish_reason) == ("", FinishReason.ERROR)
+    assert delta.error == "broken"
 
 
 def test_stop_token_counts_but_is_not_text() -> None:

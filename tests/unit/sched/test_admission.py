@@ -109,3 +109,40 @@ def test_the_token_budget_covers_one_token_of_every_request() -> None:
     """A budget below max_num_seqs is refused, with both values that would work."""
     with pytest.raises(OptionError, match=r"batched-tokens to 8, or lower --max-num-seqs to 7"):
         limits_with(max_num_seqs=8, max_num_batched_tokens=7)
+
+
+def test_a_biased_id_outside_the_vocabulary_is_named() -> None:
+    """logit_bias is checked like the prompt: an id without a logit cannot be biased."""
+    sampling = SamplingParams(max_tokens=1, logit_bias=((3, 1.0), (191222, -100.0)))
+
+    with pytest.raises(InvalidRequestError, match="191222") as caught:
+        admit_or_refuse(limits_with(), [1], sampling)
+
+    assert caught.value.param == "logit_bias"
+
+
+def test_a_scoring_call_needs_no_room_beyond_its_prompt() -> None:
+    """With max_tokens 0 a prompt may fill the context, and not pass it."""
+    scoring = SamplingParams(max_tokens=0, num_prompt_logprobs=0)
+
+    assert admit_or_refuse(limits_with(), [1] * 24, scoring) is scoring
+    with pytest.raises(PromptTooLongError):
+        admit_or_refuse(limits_with(), [1] * 25, scoring)
+
+
+def test_open_max_tokens_must_leave_room_for_min_tokens() -> None:
+    """A least number of tokens that cannot be reached is too long a request."""
+    sampling = SamplingParams(max_tokens=None, min_tokens=5)
+
+    assert admit_or_refuse(limits_with(), [1] * 19, sampling).max_tokens == 5
+    with pytest.raises(PromptTooLongError) as caught:
+        admit_or_refuse(limits_with(), [1] * 20, sampling)
+    assert caught.value.requested_tokens == 5
+
+
+def test_stop_ids_are_the_models_and_the_requests() -> None:
+    """ignore_eos leaves out the model's own, and only those."""
+    limits = limits_with(eos_token_ids=frozenset({2}))
+
+    assert limits.stop_ids_of(SamplingParams(stop_token_ids=(5,))) == {2, 5}
+    assert limits.stop_ids_of(SamplingParams(stop_token_ids=(5,), ignore_eos=True)) == {5}

@@ -192,3 +192,14 @@ def test_integrity_holds_the_books_against_the_tables() -> None:
 
     with pytest.raises(InvariantError, match=r"\{0: 1\} and \{0: 2\}"):
         manager.check_integrity([table, table])
+
+
+def test_only_blocks_that_were_filled_become_findable() -> None:
+    """Tokens 3 to 9 fill blocks 0 and 1 of 4 tokens each; block 2 is not full."""
+    manager = BlockManager(5, 4)
+    table = manager.allocate(3)
+
+    manager.register_filled(table, [b"a", b"b", b"c"], 3, 9)
+
+    assert manager.find_prefix([b"a", b"b", b"c"]) == table[:2]
+    assert not manager.is_registered(table[2])

@@ -24,15 +24,15 @@ def test_decodes_go_before_prefills_each_in_age_order() -> None:
 
 
 def test_the_victim_is_the_youngest() -> None:
-    """The last of the running requests goes, whatever it is doing."""
+    """The least urgent of the running requests goes, whatever it is doing."""
     running = [request_with(name, 1) for name in "abc"]
 
     assert pick_victim(running) is running[-1]
 
 
 @pytest.mark.parametrize("names", ["", "a"])
-def test_the_oldest_is_never_the_victim(names: str) -> None:
-    """With nobody younger there is no victim."""
+def test_the_most_urgent_is_never_the_victim(names: str) -> None:
+    """With nobody less urgent there is no victim."""
     running = [request_with(name, 1) for name in names]
 
     with pytest.raises(InvariantError, match="never preempted"):

@@ -8,7 +8,7 @@ from nanoserve.sched.step import FinishReason
 
 
 def make_request(num_prompt_tokens: int = 10, *, scores: bool = False) -> Request:
-    sampling = SamplingParams(max_tokens=3, prompt_logprobs=scores)
+    sampling = SamplingParams(max_tokens=3, num_prompt_logprobs=0 if scores else None)
     return Request(
         "r", tuple(range(num_prompt_tokens)), sampling, seed=1, stop_token_ids=frozenset({99})
     )
@@ -118,3 +118,36 @@ def test_a_stop_id_or_the_last_token_ends_a_request(
 
     assert [request.append_token(token_id) for token_id in token_ids] == reasons
     assert request.output_token_ids == token_ids
+
+
+@pytest.mark.parametrize(
+    "penalty",
+    [{"presence_penalty": 0.1}, {"frequency_penalty": -0.1}, {"repetition_penalty": 1.1}],
+)
+def test_a_draw_with_a_penalty_is_told_the_history(penalty: dict[str, float]) -> None:
+    """Prompt and output so far; what comes later does not change it."""
+    request = Request("r", (1, 2), SamplingParams(**penalty), seed=0)  # type: ignore[arg-type]
+    request.append_token(3)
+    history = request.to_scheduled(3).history
+
+    request.append_token(4)
+
+    assert history is not None
+    assert (list(history), history.num_prompt_tokens) == ([1, 2, 3], 2)
+    assert request.to_scheduled(1).history is None
+
+
+def test_a_draw_without_penalties_needs_no_history() -> None:
+    """Neutral penalties cost nothing."""
+    assert make_request().to_scheduled(10).history is None
+
+
+def test_stop_ids_are_banned_while_the_output_is_too_short() -> None:
+    """The ban ends with the least number of tokens."""
+    sampling = SamplingParams(min_tokens=1)
+    request = Request("r", (1, 2), sampling, seed=0, stop_token_ids=frozenset({9, 4}))
+
+    assert request.to_scheduled(1).banned_token_ids == ()
+    assert request.to_scheduled(2).banned_token_ids == (4, 9)
+    request.append_token(3)
+    assert request.to_scheduled(3).banned_token_ids == ()

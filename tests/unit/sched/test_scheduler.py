@@ -209,7 +209,7 @@ def test_a_victim_already_in_the_plan_is_taken_out() -> None:
         num_blocks=6, max_num_batched_tokens=12, max_num_seqs=2, enable_prefix_caching=False
     )
     driver.add("a", prompt_of(8), SamplingParams(max_tokens=2))
-    driver.add("b", prompt_of(16, 1), SamplingParams(max_tokens=4, prompt_logprobs=True))
+    driver.add("b", prompt_of(16, 1), SamplingParams(max_tokens=4, num_prompt_logprobs=0))
     driver.add("c", prompt_of(8, 2), NO_STOP)
 
     plans = [driver.step() for _ in range(4)]
@@ -287,7 +287,7 @@ def test_a_scoring_prompt_takes_no_hit_and_is_scored_once() -> None:
     driver = driver_with(max_num_batched_tokens=8)
     driver.add("a", prompt_of(20), NO_STOP)
     driver.drain()
-    driver.add("b", prompt_of(20), SamplingParams(max_tokens=2, prompt_logprobs=True))
+    driver.add("b", prompt_of(20), SamplingParams(max_tokens=2, num_prompt_logprobs=0))
     driver.drain()
 
     scored = [
@@ -475,3 +475,108 @@ def test_open_max_tokens_runs_to_the_end_of_the_context() -> None:
 
     assert len(driver.outputs["a"]) == 20
     assert driver.reasons == {"a": FinishReason.LENGTH}
+
+
+def test_the_more_urgent_is_admitted_first() -> None:
+    """Lower priorities go first, equal ones in order of arrival."""
+    driver = driver_with(max_num_seqs=1)
+    for name, priority in (("a", 0), ("b", 1), ("c", 0), ("d", -1)):
+        driver.add(name, prompt_of(5), NO_STOP, priority=priority)
+
+    driver.drain()
+
+    assert list(driver.reasons) == ["d", "a", "c", "b"]
+
+
+def test_the_victim_is_of_the_least_urgent_priority_however_old() -> None:
+    """An older request gives way to a younger, more urgent one, and ends undisturbed."""
+    driver = driver_with(num_blocks=6, max_model_len=24)
+    driver.add("old", prompt_of(10), NO_STOP, priority=1)
+    driver.step()
+    driver.add("urgent", prompt_of(10, 1), NO_STOP)
+
+    driver.drain()
+
+    assert {name for plan in driver.plans for name in plan.preempted} == {"old"}
+    assert list(driver.reasons) == ["urgent", "old"]
+    assert driver.outputs["old"] == FakeRunner().continuation(prompt_of(10), 8)
+
+
+def test_a_preempted_request_keeps_its_place_within_its_priority() -> None:
+    """It runs again before later ones of its priority and after more urgent ones."""
+    driver = driver_with(num_blocks=6, max_model_len=24, max_num_seqs=2)
+    driver.add("a", prompt_of(10), NO_STOP)
+    driver.add("victim", prompt_of(10, 1), NO_STOP)
+    while not driver.scheduler.num_preemptions:
+        driver.step()
+    driver.add("later", prompt_of(10, 2), NO_STOP)
+    driver.add("urgent", prompt_of(10, 3), NO_STOP, priority=-1)
+
+    driver.drain()
+
+    assert list(driver.reasons) == ["a", "urgent", "victim", "later"]
+
+
+def test_a_failed_request_ends_and_leaves_nothing_to_find() -> None:
+    """Blocks that a failed step filled are not reused; the others in the step go on."""
+    driver = driver_with()
+    driver.add("bad", prompt_of(20), NO_STOP)
+    driver.add("good", prompt_of(20, 1), NO_STOP)
+    driver.runner.broken = {"bad"}
+
+    events = driver.scheduler.apply(driver.runner.execute(driver.plan()))
+
+    problem = "The logits are not finite."
+    assert events[0] == TokenEvent("bad", None, FinishReason.ERROR, error=problem)
+    driver.scheduler.check_integrity()
+    driver.add("again", prompt_of(20), NO_STOP)
+    driver.runner.broken = set()
+    driver.step()
+    assert driver.num_cached["again"] == 0
+
+
+def test_a_scoring_call_ends_once_its_prompt_is_computed() -> None:
+    """With max_tokens 0 nothing is sampled, and the prompt may fill the context."""
+    driver = driver_with(max_model_len=20, max_num_batched_tokens=8)
+    driver.add("a", prompt_of(20), SamplingParams(max_tokens=0, num_prompt_logprobs=0))
+
+    driver.drain()
+
+    assert [plan.scheduled[0].samples for plan in driver.plans] == [False] * 3
+    assert driver.outputs["a"] == []
+    assert driver.reasons == {"a": FinishReason.LENGTH}
+    assert driver.scheduler.num_used_blocks == 0
+
+
+def test_a_scoring_call_of_one_token_ends_as_well() -> None:
+    """There is nothing to score, and still one step and one end."""
+    driver = driver_with()
+    driver.add("a", [1], SamplingParams(max_tokens=0, num_prompt_logprobs=0))
+
+    driver.drain()
+
+    assert len(driver.plans) == 1
+    assert driver.reasons == {"a": FinishReason.LENGTH}
+
+
+def test_no_stop_id_is_drawn_before_min_tokens() -> None:
+    """Stop ids, the model's and the request's, are banned until then and no longer."""
+    driver = driver_with(eos_token_ids=frozenset({7}))
+    sampling = SamplingParams(max_tokens=4, min_tokens=2, stop_token_ids=(3,))
+    driver.add("a", prompt_of(5), sampling)
+
+    driver.drain()
+
+    assert [plan.scheduled[0].banned_token_ids for plan in driver.plans[:3]] == [(3, 7), (3, 7), ()]
+
+
+def test_logprobs_come_with_their_token() -> None:
+    """The event of a token says how likely it was, where the request asks."""
+    driver = driver_with()
+    driver.add("asks", prompt_of(5), SamplingParams(max_tokens=3, num_logprobs=1))
+    driver.add("does not", prompt_of(5), SamplingParams(max_tokens=3))
+
+    driver.drain()
+
+    assert [entry.token_id for entry in driver.logprobs["asks"]] == driver.outputs["asks"]
+    assert driver.logprobs["does not"] == []

@@ -4,7 +4,7 @@ import pytest
 
 from nanoserve.errors import InvariantError
 from nanoserve.sched.sampling_params import SamplingParams
-from nanoserve.sched.step import ScheduledRequest, StepPlan, StepResult
+from nanoserve.sched.step import ScheduledRequest, StepPlan, StepResult, TokenLogprobs
 from nanoserve.sched.step_check import check_answers
 
 
@@ -17,7 +17,9 @@ def plan_of(*, samples: bool = True, scored_token_ids: tuple[int, ...] = ()) -> 
 
 def test_a_full_answer_passes() -> None:
     """A token where one was asked for and a score for every scored token."""
-    check_answers(plan_of(scored_token_ids=(2,)), StepResult(7, (5,), {"r": (-1.0,)}))
+    check_answers(
+        plan_of(scored_token_ids=(2,)), StepResult(7, (5,), {"r": (TokenLogprobs(2, -1.0),)})
+    )
 
 
 def test_a_missing_row_is_an_error() -> None:
@@ -37,3 +39,14 @@ def test_a_missing_score_is_an_error() -> None:
     """Every scored token has its score."""
     with pytest.raises(InvariantError, match="1 tokens to score, 0 scores"):
         check_answers(plan_of(scored_token_ids=(2,)), StepResult(7, (5,), {}))
+
+
+def test_a_failed_request_owes_neither_token_nor_scores() -> None:
+    """What was asked of it cannot be given."""
+    check_answers(plan_of(scored_token_ids=(2,)), StepResult(7, (None,), {}, failed={"r": "NaN"}))
+
+
+def test_a_token_of_a_failed_request_is_an_error() -> None:
+    """A request has a token or a problem, not both."""
+    with pytest.raises(InvariantError, match="it failed, the sampled token is 5"):
+        check_answers(plan_of(), StepResult(7, (5,), {}, failed={"r": "NaN"}))
