@@ -4,7 +4,7 @@ All of it costs time and is done off the event loop.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from nanoserve.engine.choices import fan_out
 from nanoserve.engine.interface import GenerationRequest
@@ -12,6 +12,7 @@ from nanoserve.server.generation_call import GenerationCall
 from nanoserve.server.grammar_fields import compile_grammar
 from nanoserve.server.prompt_encoding import EncodedPrompt, admit_prompt
 from nanoserve.server.serving_context import ServingContext
+from nanoserve.text.grammar_spec import Grammar
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +46,20 @@ def prepare_call(context: ServingContext, call: GenerationCall, salt: bytes = b"
     for prompt in call.encode():  # the first one that is too long ends the work
         samplings.append(admit_prompt(limits, prompt.token_ids, call.sampling, call.prompt_param))
         prompts.append(prompt)
-    requests = fan_out(call.answer_id, [prompt.token_ids for prompt in prompts], samplings)
-    echoes = [prompt.text for prompt in prompts] if call.is_echoed else []
-    return PreparedCall(prompts, _equip(requests, context, call, salt), echoes)
+    grammar = _compile(context, call)
+    requests = fan_out(
+        call.answer_id,
+        [prompt.token_ids for prompt in prompts],
+        samplings,
+        call.priority,
+        salt,
+        None if grammar is None else grammar.matcher,
+    )
+    return PreparedCall(prompts, requests, [p.text for p in prompts] if call.is_echoed else [])
 
 
-def _equip(
-    requests: Sequence[GenerationRequest],
-    context: ServingContext,
-    call: GenerationCall,
-    salt: bytes,
-) -> list[GenerationRequest]:
-    """Give each request its priority, salt and a matcher of its own."""
+def _compile(context: ServingContext, call: GenerationCall) -> Grammar | None:
     if call.grammar is None:
-        return [replace(request, priority=call.priority, salt=salt) for request in requests]
+        return None
     param, spec = call.grammar
-    grammar = compile_grammar(spec, param, context.grammar_compiler)
-    return [
-        replace(request, priority=call.priority, salt=salt, grammar=grammar.matcher())
-        for request in requests
-    ]
+    return compile_grammar(spec, param, context.grammar_compiler)
