@@ -78,7 +78,7 @@ class ScriptedRunner(FakeRunner):
 
 def scripted_engine(text: str, **options: Any) -> AsyncEngine:
     """Return an engine whose answer to everything is `text`."""
-    limits = make_limits(eos_token_ids=frozenset({END_ID}))
+    limits = make_limits(max_model_len=2048, eos_token_ids=frozenset({END_ID}))
     return make_engine(ScriptedRunner(text), limits, **options)
 
 

@@ -1,6 +1,5 @@
 """What a client gets over the wire: shapes, usage, streams equal to unary."""
 
-import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,17 +13,6 @@ Serve = Callable[..., Served]
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 12}
 COMPLETION = {"prompt": "hello", "max_tokens": 12}
 ENDPOINTS = [("/v1/completions", COMPLETION), ("/v1/chat/completions", CHAT)]
-
-
-def stream(served: Served, path: str, body: dict[str, Any]) -> list[Any]:
-    """Return the data of every frame; '[DONE]' as text."""
-    with served.http.stream("POST", path, json=body | {"stream": True}) as response:
-        assert response.status_code == 200
-        assert response.headers["content-type"].startswith("text/event-stream")
-        frames = "".join(response.iter_text()).split("\n\n")
-    assert frames.pop() == ""
-    data = [frame.removeprefix("data: ") for frame in frames]
-    return [item if item == "[DONE]" else json.loads(item) for item in data]
 
 
 def text_of(chunk: dict[str, Any]) -> str:
@@ -81,7 +69,7 @@ def test_streamed_text_is_the_unary_text(served: Served, path: str, body: dict[s
     """The chunks of a stream add up to the unary answer, and end with the same reason."""
     whole = served.http.post(path, json=body).json()["choices"][0]
 
-    frames = stream(served, path, body)
+    frames = served.stream(path, **body)
 
     assert frames[-1] == "[DONE]"
     text = whole["text"] if "text" in whole else whole["message"]["content"]
@@ -93,7 +81,7 @@ def test_streamed_text_is_the_unary_text(served: Served, path: str, body: dict[s
 
 def test_chat_stream_opens_with_the_role_and_closes_empty(served: Served) -> None:
     """First the role with empty content, then text, last an empty delta with the reason."""
-    frames = stream(served, "/v1/chat/completions", CHAT)
+    frames = served.stream("/v1/chat/completions", **CHAT)
 
     deltas = [chunk["choices"][0]["delta"] for chunk in frames[:-1]]
     assert deltas[0] == {"role": "assistant", "content": ""}
@@ -104,7 +92,7 @@ def test_chat_stream_opens_with_the_role_and_closes_empty(served: Served) -> Non
 @pytest.mark.parametrize(("path", "body"), ENDPOINTS)
 def test_usage_comes_last_when_asked_for(served: Served, path: str, body: dict[str, Any]) -> None:
     """`include_usage` puts null on every chunk, and one last chunk without choices."""
-    frames = stream(served, path, body | {"stream_options": {"include_usage": True}})
+    frames = served.stream(path, **(body | {"stream_options": {"include_usage": True}}))
 
     assert [chunk["usage"] for chunk in frames[:-2]] == [None] * len(frames[:-2])
     assert frames[-2]["choices"] == []
@@ -114,7 +102,7 @@ def test_usage_comes_last_when_asked_for(served: Served, path: str, body: dict[s
 def test_continuous_usage_counts_along(served: Served) -> None:
     """With `continuous_usage_stats` every chunk has the tokens so far."""
     options = {"include_usage": True, "continuous_usage_stats": True}
-    frames = stream(served, "/v1/completions", COMPLETION | {"stream_options": options})
+    frames = served.stream("/v1/completions", **(COMPLETION | {"stream_options": options}))
 
     counts = [chunk["usage"]["completion_tokens"] for chunk in frames[:-1]]
     assert counts == sorted(counts)
@@ -128,7 +116,7 @@ def test_stop_string_ends_stream_and_unary_alike(served: Served) -> None:
         body = COMPLETION | {"stop": ["never", text[start:end]]}
 
         whole = served.http.post("/v1/completions", json=body).json()
-        frames = stream(served, "/v1/completions", body)
+        frames = served.stream("/v1/completions", **body)
 
         expected = text[: text.index(text[start:end])]
         assert whole["choices"][0] | {"logprobs": None} == {
@@ -186,7 +174,7 @@ def test_64_streams_at_once_are_all_right(served: Served) -> None:
     """With eight places in the batch, 64 concurrent streams each get their own text."""
 
     def one(i: int) -> str:
-        frames = stream(served, "/v1/completions", {"prompt": f"p{i}", "max_tokens": 20})
+        frames = served.stream("/v1/completions", prompt=f"p{i}", max_tokens=20)
         return "".join(text_of(chunk) for chunk in frames[:-1])
 
     with ThreadPoolExecutor(64) as pool:

@@ -30,6 +30,7 @@ class CalledFunction(StrictModel):
 
     name: ToolName
     arguments: str
+    parsed_arguments: Any = None  # what OpenAI's client adds, and sends back
 
 
 class EarlierToolCall(StrictModel):
@@ -54,6 +55,7 @@ class ChatMessage(StrictModel):
     annotations: Annotated[list[Any], Field(max_length=0)] | None = None
     audio: None = None
     function_call: None = None
+    parsed: Any = None  # what OpenAI's client adds, and sends back
 
     @model_validator(mode="after")
     def _check_turn(self) -> "ChatMessage":
