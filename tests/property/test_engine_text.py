@@ -1,5 +1,7 @@
 """Whatever runs beside it, each request gets the text it would get alone."""
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +15,8 @@ requests = st.tuples(
     st.text("abc", min_size=1, max_size=20),
     st.integers(1, MAX_TOKENS),
     st.none() | st.tuples(st.integers(0, MAX_TOKENS - 1), st.integers(1, 4)),
+    st.booleans(),
+    st.integers(-1, 1),
 )
 
 
@@ -25,21 +29,26 @@ requests = st.tuples(
     abort_step=st.integers(0, 20),
 )
 def test_text_is_the_text_alone_up_to_the_stop_string(
-    crowd: list[tuple[str, int, tuple[int, int] | None]],
+    crowd: list[tuple[str, int, tuple[int, int] | None, bool, int]],
     num_blocks: int,
     budget: int,
     aborted: set[int],
     abort_step: int,
 ) -> None:
-    """Preemption, chunks, stop strings and aborts of others change no text and leak no block."""
+    """Preemption, chunks, priorities, stop strings and aborts of others change no text and leak no block."""
     limits = make_limits(num_blocks=num_blocks, max_num_batched_tokens=budget, max_num_seqs=4)
     core = make_core(limits=limits)
     expected: dict[str, str] = {}
-    for i, (prompt, max_tokens, cut) in enumerate(crowd):
+    for i, (prompt, max_tokens, cut, include_stop, priority) in enumerate(crowd):
         text = expected_text(prompt, max_tokens)
         stop = text[cut[0] : cut[0] + cut[1]] if cut else ""
-        core.add(make_request(f"r{i}", prompt, max_tokens=max_tokens, stop=(stop,) if stop else ()))
-        expected[f"r{i}"] = text[: text.index(stop)] if stop else text
+        stops = (stop,) if stop else ()
+        request = make_request(
+            f"r{i}", prompt, max_tokens=max_tokens, stop=stops, include_stop=include_stop
+        )
+        core.add(replace(request, priority=priority))
+        kept = text[: text.index(stop)] if stop else text
+        expected[f"r{i}"] = kept + stop if include_stop else kept
 
     deltas: list[OutputDelta] = []
     num_steps = 0

@@ -1,6 +1,7 @@
 """`nanoserve`: the command line. Sub-commands import what they need when they are called."""
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -46,6 +47,27 @@ def chat(
     from nanoserve.cli.chat import ChatSession, run_chat
 
     raise typer.Exit(run_chat(ChatSession(url, system, temperature, max_tokens)))
+
+
+@app.command()
+@accepts_options(EngineOptions)
+def batch(
+    input_path: Annotated[
+        Path, typer.Argument(metavar="IN.jsonl", help="Requests in OpenAI's batch format.")
+    ],
+    output_path: Annotated[
+        Path, typer.Argument(metavar="OUT.jsonl", help="Answers; those it has are kept.")
+    ],
+    served_model_name: Annotated[
+        str | None, typer.Option(help="What the requests call the model; its own name if empty.")
+    ] = None,
+    **values: object,
+) -> None:
+    """Answer a file of requests without a server; run it again to go on."""
+    from nanoserve.cli.batch import run_batch
+
+    options = pick_options(EngineOptions, values)
+    raise typer.Exit(run_batch(input_path, output_path, options, served_model_name))
 
 
 bench = typer.Typer(help="Measure a running server.", no_args_is_help=True, rich_markup_mode=None)

@@ -93,7 +93,7 @@ def serve_model(engine_options: EngineOptions, server_options: ServerOptions) ->
         _bind(server_options.host, server_options.port) as listening,
         ThreadPoolExecutor(1) as background,
     ):
-        boot = _import_boot(listener)
+        boot = import_boot(listener)
         front = background.submit(import_module, "nanoserve.cli.http_front")
         booted = boot(engine_options, listener)
         run_front: RunFront = front.result().run_front
@@ -138,7 +138,7 @@ def _bind_problem(host: str, port: int, error: OSError | UnicodeError) -> str:
     return f"Cannot listen on {host}:{port}: {reason}. {advice}"
 
 
-def _import_boot(listener: ConsoleListener) -> "Boot":
+def import_boot(listener: ConsoleListener) -> "Boot":
     """Import torch, the slowest part of a start, as a stage of its own."""
     # Read when OpenMP starts. Threads that spin for work starve the event loop, and each
     # other as soon as anything else runs: a step then takes five times as long.

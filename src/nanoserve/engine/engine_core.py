@@ -165,6 +165,8 @@ class EngineCore:
         num_cached_tokens = 0 if scheduled is None else scheduled.num_cached_tokens
         if event.token_id is not None:
             self._stats.record_token(request_id, num_cached_tokens, now_s)
+        if event.error is not None:
+            logger.error("Request %s failed: %s", request_id, event.error)
         try:
             delta = self._take_in(event)
         except Exception as error:  # border: one request's output may not end the others
