@@ -68,7 +68,7 @@ class ScriptedRunner(FakeRunner):
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self._tokens = [*text.encode(), END_ID]
+        self._tokens: list[int] = [*text.encode(), END_ID]
         self._prompt_lens: dict[str, int] = {}
 
     def draw(self, request: ScheduledRequest) -> int:

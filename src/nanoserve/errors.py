@@ -230,10 +230,7 @@ class UnauthorizedError(RequestError):
     code = "invalid_api_key"
 
     def __init__(self) -> None:
-        super().__init__(
-            "This server needs an API key, and the request has none that is valid. "
-            "Send it as 'Authorization: Bearer KEY'."
-        )
+        super().__init__("The request has no valid API key. Send 'Authorization: Bearer KEY'.")
 
 
 class UnknownModelError(RequestError):
@@ -269,16 +266,14 @@ class QueueFullError(RequestError):
 
     status_code = 429
     code = "queue_full"
+    retry_after_s: ClassVar[int] = 1
 
-    def __init__(
-        self, in_flight: int, limit: int, retry_after_s: int = 1, what: str = "requests"
-    ) -> None:
+    def __init__(self, in_flight: int, limit: int, what: str = "requests") -> None:
         self.in_flight = in_flight
         self.limit = limit
-        self.retry_after_s = retry_after_s
         super().__init__(
             f"{in_flight} {what} are in flight and the limit is {limit}. "
-            f"Try again in {retry_after_s} s."
+            f"Try again in {self.retry_after_s} s."
         )
 
 

@@ -36,9 +36,9 @@ def guarded(serve_in_thread: Serve) -> Served:
 @pytest.mark.parametrize(("method", "path"), ROUTES)
 def test_every_route_but_health_needs_a_key(guarded: Served, method: str, path: str) -> None:
     """401 in the envelope, whether or not there is such a route."""
-    body = {"content": b"{"} if method == "POST" else {}
+    content = b"{" if method == "POST" else None
     for headers in ({}, {"authorization": "Bearer wrong-key"}, {"host": "x/health?"}):
-        response = guarded.http.request(method, path, headers=headers, **body)
+        response = guarded.http.request(method, path, headers=headers, content=content)
 
         assert response.status_code == 401, response.text
         assert response.json()["error"]["code"] == "invalid_api_key"

@@ -179,7 +179,7 @@ def test_openai_client_streams_tool_calls(serve_in_thread: Serve) -> None:
         with client.chat.completions.stream(model="fake", tools=TOOLS, **ASK) as stream:
             message = stream.get_final_completion().choices[0].message
         assert message.tool_calls is not None
-        result = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "3 °C"}
+        result: Any = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "3 °C"}
         earlier: Any = message
         answer = client.chat.completions.create(
             model="fake", tools=TOOLS, messages=[*ASK["messages"], earlier, result]

@@ -36,6 +36,7 @@ from nanoserve.server.openapi import (
     complete_document,
     describe_call,
     describe_generation,
+    describe_name,
     describe_page,
 )
 from nanoserve.server.protocol import CompletionRequest
@@ -105,9 +106,12 @@ def _add_info_routes(app: FastAPI, context: ServingContext) -> None:
     async def models() -> Response:
         return list_models(context)
 
-    @app.get("/v1/models/{model_id:path}", openapi_extra=describe_page(ModelCard, errors=[404]))
-    async def model(model_id: str) -> Response:
-        return retrieve_model(context, model_id)
+    @app.get(
+        "/v1/models/{model_id:path}",
+        openapi_extra=describe_page(ModelCard, errors=[404]) | describe_name("model_id"),
+    )
+    async def model(request: Request) -> Response:
+        return retrieve_model(context, request.path_params["model_id"])
 
     @app.get("/health", openapi_extra=describe_page(errors=[503]))
     async def health() -> Response:

@@ -48,8 +48,8 @@ async def generate(request: Request, context: ServingContext, call: GenerationCa
         answer_format = call.make_format(prepared.prompts)
         if call.stream_options is None:
             await unless_client_goes(request.receive, _collect(stream, answer))
-            body = answer_format.whole(answer).model_dump_json(exclude_unset=True)
             stream.close()
+            body = await context.off_loop(_whole_body, answer_format, answer)
             return Response(body, media_type="application/json")
         first = await unless_client_goes(request.receive, anext(stream))
         opening = answer.take(first)
@@ -77,6 +77,11 @@ async def _submit(
         queued.close()
         raise
     return prepared, QueuedStream(stream, queued)
+
+
+def _whole_body(answer_format: AnswerFormat, answer: Answer) -> str:
+    """Write a unary answer; many log-probabilities take their time."""
+    return answer_format.whole(answer).model_dump_json(exclude_unset=True)
 
 
 async def _collect(stream: QueuedStream, answer: Answer) -> None:

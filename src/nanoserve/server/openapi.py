@@ -93,6 +93,12 @@ def describe_page(
     return {"responses": _responses(answer, (*_ANY_ROUTE, *errors))}
 
 
+def describe_name(name: str) -> dict[str, Any]:
+    """Describe a part of the path; one that FastAPI read would promise its own 422."""
+    schema = {"type": "string"}
+    return {"parameters": [{"name": name, "in": "path", "required": True, "schema": schema}]}
+
+
 def _body_of(model: type[BaseModel]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": _json_of(model)}}
 

@@ -69,9 +69,8 @@ def test_echo_begins_the_first_piece() -> None:
 def test_best_are_the_likeliest_per_token() -> None:
     """Of each prompt's samples, a long likely answer beats a short unlikely one."""
     answer = Answer(requests(*"abcdef"), samples_per_prompt=3, shown_per_prompt=2)
-    for name, logprobs in zip(
-        "abcdef", ([-2], [-1, -1, -1], [-3], [-1], [-2], [-0.5]), strict=True
-    ):
+    samples: list[list[float]] = [[-2], [-1, -1, -1], [-3], [-1], [-2], [-0.5]]
+    for name, logprobs in zip("abcdef", samples, strict=True):
         scores = tuple(TokenLogprobs(1, logprob) for logprob in logprobs)
         tokens = (1,) * len(scores)
         answer.take(OutputDelta(name, name, tokens, FinishReason.STOP, logprobs=scores))

@@ -1,9 +1,15 @@
 """Parts of a message in OpenAI's words."""
 
-from nanoserve.server.message_parts import CallArguments, CallStart, ContentPart, ReasoningPart
+from nanoserve.server.message_parts import (
+    CallArguments,
+    CallStart,
+    ContentPart,
+    MessagePart,
+    ReasoningPart,
+)
 from nanoserve.server.message_words import delta_of, message_of
 
-PARTS = [
+PARTS: list[MessagePart] = [
     ReasoningPart("hm"),
     CallStart(0, "c0", "f"),
     CallArguments(0, "{"),
