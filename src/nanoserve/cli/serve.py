@@ -103,7 +103,8 @@ def serve_model(engine_options: EngineOptions, server_options: ServerOptions) ->
         url = server_url(server_options.host, listening.getsockname()[1])
         seconds = time.perf_counter() - started
         console.print(f"ready in {seconds:.1f} s; {name} on {url}", highlight=False)
-        console.print(curl_line(url, name), highlight=False, markup=False, soft_wrap=True)
+        curl = curl_line(url, name, is_guarded=bool(api_keys))
+        console.print(curl, highlight=False, markup=False, soft_wrap=True)
         return run_front(booted, name, listening, server_options, api_keys)
 
 
@@ -112,10 +113,17 @@ def server_url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def curl_line(url: str, model_name: str) -> str:
-    """Return a command that can be pasted into another terminal."""
+def curl_line(url: str, model_name: str, is_guarded: bool = False) -> str:
+    """Return a command that can be pasted into another terminal.
+
+    Args:
+        url: Of the server.
+        model_name: What clients call the model.
+        is_guarded: Whether a key is needed; the shell has it, the log never does.
+    """
     body = {"model": model_name, "prompt": "The capital of France is", "temperature": 0}
-    return f"curl {shlex.quote(url)}/v1/completions -d {shlex.quote(json.dumps(body))}"
+    key = ' -H "Authorization: Bearer $NANOSERVE_API_KEY"' if is_guarded else ""
+    return f"curl {shlex.quote(url)}/v1/completions{key} -d {shlex.quote(json.dumps(body))}"
 
 
 def _bind(host: str, port: int) -> socket.socket:
