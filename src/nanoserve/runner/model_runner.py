@@ -4,17 +4,18 @@ Owns the order layout, tensors, forward, draw. Knows nothing of requests beyond 
 it is handed: who runs when is decided in `sched`.
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
-from nanoserve.errors import InvariantError
 from nanoserve.model.decoder import Decoder
 from nanoserve.runner.input_buffers import build_step_inputs
 from nanoserve.runner.kv_pool import KVPool
-from nanoserve.runner.sampler import sample
-from nanoserve.runner.uniform import uniform
+from nanoserve.runner.logprobs import token_logprobs
+from nanoserve.runner.sampler import NOT_FINITE, SampledTokens, Sampler
 from nanoserve.sched.batch_layout import BatchLayout, ScoredRun
-from nanoserve.sched.step import StepPlan, StepResult
+from nanoserve.sched.step import StepPlan, StepResult, TokenLogprobs
 
 SCORED_ROWS_AT_ONCE = 64  # a row of logits is 4 bytes for each token of the vocabulary
 
@@ -26,13 +27,13 @@ class ModelRunner:
         self._model = model
         self._pool = pool
         self._device = device
+        self._sampler = Sampler()
 
     @torch.inference_mode()
     def execute(self, step: StepPlan) -> StepResult:
         """Compute `step`, write its KV into the pool, draw the new tokens.
 
-        Raises:
-            InvariantError: Logits are not finite; names the requests.
+        A request whose logits are not finite fails, and no other.
         """
         if step.is_empty:
             return StepResult(step.step_id, (), {})
@@ -41,48 +42,71 @@ class ModelRunner:
         hidden = self._model.hidden_states(
             inputs.token_ids, inputs.positions, self._pool.layers, inputs.attention
         )
-        sampled = self._sample(step, layout, hidden.index_select(0, inputs.logit_rows))
-        scores = {
-            step.scheduled[run.request_index].request_id: self._score(hidden, run)
-            for run in layout.scored
-        }
-        return StepResult(step.step_id, sampled, scores)
+        logits = self._model.logits(hidden.index_select(0, inputs.logit_rows))
+        sampled = self._sample(step, layout, logits)
+        scores, unscored = self._score_all(step, layout, hidden)
+        return _join(step, sampled, scores, unscored)
 
-    def _sample(
-        self, step: StepPlan, layout: BatchLayout, hidden: Tensor
-    ) -> tuple[int | None, ...]:
-        """Draw a token for each request that samples; `hidden` has a row for each of them."""
+    def _sample(self, step: StepPlan, layout: BatchLayout, logits: Tensor) -> SampledTokens:
+        """Draw a token for each request that samples; `logits` has a row for each of them.
+
+        Returns:
+            Tokens in the plan's order; None for a request that does not sample or failed.
+        """
         new_tokens: list[int | None] = [None] * len(step.scheduled)
         if not layout.sampling_requests:
-            return tuple(new_tokens)
+            return SampledTokens(tuple(new_tokens), {}, {})
         requests = [step.scheduled[index] for index in layout.sampling_requests]
-        outcome = sample(
-            self._model.logits(hidden),
-            [request.sampling for request in requests],
-            [uniform(request.seed, request.context_len) for request in requests],
-        )
-        _check_finite([requests[row].request_id for row in outcome.broken_rows])
-        for index, token_id in zip(layout.sampling_requests, outcome.token_ids, strict=True):
+        sampled = self._sampler.sample(logits, requests)
+        for index, token_id in zip(layout.sampling_requests, sampled.token_ids, strict=True):
             new_tokens[index] = token_id
-        return tuple(new_tokens)
+        return replace(sampled, token_ids=tuple(new_tokens))
 
-    def _score(self, hidden: Tensor, run: ScoredRun) -> tuple[float, ...]:
-        """Return the log-probability of each of the run's tokens, a few rows at a time."""
+    def _score_all(
+        self, step: StepPlan, layout: BatchLayout, hidden: Tensor
+    ) -> tuple[dict[str, tuple[TokenLogprobs, ...]], dict[str, str]]:
+        """Score each request that asks for it; return scores and problems by request id."""
+        scores: dict[str, tuple[TokenLogprobs, ...]] = {}
+        failed: dict[str, str] = {}
+        for run in layout.scored:
+            request = step.scheduled[run.request_index]
+            run_scores = self._score(hidden, run, request.sampling.num_prompt_logprobs or 0)
+            if run_scores is None:
+                failed[request.request_id] = NOT_FINITE
+            else:
+                scores[request.request_id] = run_scores
+        return scores, failed
+
+    def _score(
+        self, hidden: Tensor, run: ScoredRun, num_top: int
+    ) -> tuple[TokenLogprobs, ...] | None:
+        """Score each of the run's tokens, a few rows at a time; None if logits are not finite."""
         rows = hidden[run.first_row : run.first_row + len(run.token_ids)]
-        targets = torch.tensor(run.token_ids, device=hidden.device)[:, None]
-        scores: list[float] = []
+        targets = torch.tensor(run.token_ids, device=hidden.device)
+        scores: list[TokenLogprobs] = []
         for some_rows, some_targets in zip(
             rows.split(SCORED_ROWS_AT_ONCE), targets.split(SCORED_ROWS_AT_ONCE), strict=True
         ):
-            logprobs = self._model.logits(some_rows).log_softmax(dim=-1)
-            scores.extend(logprobs.gather(-1, some_targets)[:, 0].tolist())
+            logits = self._model.logits(some_rows)
+            some_scores = token_logprobs(logits, some_targets, [num_top] * len(some_targets))
+            found = [score for score in some_scores if score is not None]
+            if len(found) < len(some_scores):
+                return None
+            scores.extend(found)
         return tuple(scores)
 
 
-def _check_finite(broken_request_ids: list[str]) -> None:
-    if broken_request_ids:
-        message = (
-            f"The model's logits are not finite for {', '.join(broken_request_ids)}. "
-            "The weights may be damaged, or float16 has overflowed: try --dtype float32."
-        )
-        raise InvariantError(message)
+def _join(
+    step: StepPlan,
+    sampled: SampledTokens,
+    scores: dict[str, tuple[TokenLogprobs, ...]],
+    unscored: dict[str, str],
+) -> StepResult:
+    """Return the result of a step; a request that could not be scored gets no token either."""
+    token_ids = tuple(
+        None if request.request_id in unscored else token_id
+        for request, token_id in zip(step.scheduled, sampled.token_ids, strict=True)
+    )
+    logprobs = {name: found for name, found in sampled.logprobs.items() if name not in unscored}
+    failed = sampled.failed | unscored
+    return StepResult(step.step_id, token_ids, scores, logprobs=logprobs, failed=failed)

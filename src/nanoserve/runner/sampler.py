@@ -1,20 +1,34 @@
-"""Logits to token ids, for a whole batch of requests with parameters of their own.
+"""Logits to tokens, for a whole batch of requests with parameters of their own.
 
-Owns temperature, top-k, top-p, min-p and the draw. Knows nothing of where the uniforms
-come from (see `uniform`). A row's token depends on nothing but that row.
+Owns the order: penalties, biases, bans, temperature, filters, draw; and which request a
+broken row belongs to. A row's token depends on nothing but that row, bit for bit.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from operator import is_
 
 import torch
 from torch import Tensor
 
+from nanoserve.runner.logit_edits import add_biases, ban_tokens, is_constrained
+from nanoserve.runner.logprobs import token_logprobs
+from nanoserve.runner.noise import stream_keys
+from nanoserve.runner.nucleus import draw
+from nanoserve.runner.penalties import Penalties
+from nanoserve.runner.sampling_table import SamplingTable, build_table
+from nanoserve.runner.vocab_tiles import argmax_ids, to_tiles
 from nanoserve.sched.sampling_params import SamplingParams
+from nanoserve.sched.step import ScheduledRequest, TokenLogprobs
 
-GREEDY_TEMPERATURE = 1e-5  # at or below it only exact ties are open, and argmax breaks those
-TOP_P_CANDIDATES = 1024  # tokens ranked for top-p before the whole row is
+NOT_FINITE = (
+    "The model's logits are not finite. The weights may be damaged, or float16 has "
+    "overflowed: try --dtype float32."
+)
+NOTHING_LEFT = (
+    "No token is left to draw: grammar, banned stop ids and logit_bias together exclude the "
+    "whole vocabulary, or a repetition_penalty close to 0 has overflowed."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,119 +36,129 @@ class SampledTokens:
     """Outcome of one batch.
 
     Attributes:
-        token_ids: One for each row.
-        broken_rows: Rows whose logits hold NaN or +inf; their token ids mean nothing.
+        token_ids: One for each row; None for a failed one.
+        logprobs: How likely the tokens were, of requests that ask for it, by request id.
+        failed: Requests without a token, with the problem in words.
     """
 
-    token_ids: list[int]
-    broken_rows: list[int]
+    token_ids: tuple[int | None, ...]
+    logprobs: dict[str, TokenLogprobs]
+    failed: dict[str, str]
 
 
-class _Settings(NamedTuple):
-    """Parameters of rows that are drawn together; each float64 [rows, 1]."""
+class Sampler:
+    """Draws tokens from the logits of one model.
 
-    temperature: Tensor
-    top_k: Tensor
-    top_p: Tensor
-    min_p: Tensor
-    uniform: Tensor
-
-    def select(self, rows: Tensor) -> "_Settings":
-        return _Settings(*(column[rows] for column in self))
-
-
-def sample(
-    logits: Tensor, params: Sequence[SamplingParams], uniforms: Sequence[float]
-) -> SampledTokens:
-    """Draw one token for each row.
-
-    Filters apply in the order temperature, top-k, top-p, min-p. The token is the first
-    whose cumulative probability passes the row's uniform.
-
-    Args:
-        logits: float32 [rows, V].
-        params: One for each row.
-        uniforms: One for each row, in [0, 1); greedy rows ignore theirs.
+    What it keeps between calls only saves time: any call can be the first.
     """
-    peaks = logits.amax(dim=-1)
-    token_ids = logits.argmax(dim=-1)
-    broken_rows = (~peaks.isfinite()).nonzero()[:, 0].tolist()
-    for num_candidates, rows in _alike(params, logits.shape[-1]).items():
-        settings = _settings([params[row] for row in rows], [uniforms[row] for row in rows], logits)
-        index = torch.tensor(rows, device=logits.device)
-        weights = _weights(logits[index], peaks[index], settings)
-        if num_candidates is None:
-            token_ids[index] = _first_past(weights, settings)
-        else:
-            token_ids[index] = _draw_ranked(weights, settings, num_candidates)
-    return SampledTokens(token_ids.tolist(), broken_rows)
+
+    def __init__(self) -> None:
+        self._penalties = Penalties()
+        self._params: list[SamplingParams] = []
+        self._table: SamplingTable | None = None
+        self._scratch = torch.empty(0)
+
+    def sample(self, logits: Tensor, scheduled: Sequence[ScheduledRequest]) -> SampledTokens:
+        """Draw one token for each row.
+
+        Args:
+            logits: float32 [R, V], not changed.
+            scheduled: One for each row.
+        """
+        table = self._table_for(scheduled, logits)
+        tiles = to_tiles(logits)
+        maxima = tiles.amax(dim=-1)
+        failed = _fail(maxima, scheduled, NOT_FINITE)
+        if table.has_edits or any(map(is_constrained, scheduled)):
+            tiles = self._edit(tiles, scheduled, table)
+            maxima = tiles.amax(dim=-1)
+            failed = _fail(maxima, scheduled, NOTHING_LEFT) | failed
+        token_ids = argmax_ids(tiles, maxima)
+        if table.drawn_rows:
+            token_ids[table.drawn] = self._draw(tiles.flatten(1), scheduled, table)
+        named = self._logprobs(logits, token_ids, table)
+        ids = [request.request_id for request in scheduled]
+        return SampledTokens(
+            tuple(
+                None if request_id in failed else token_id
+                for request_id, token_id in zip(ids, token_ids.tolist(), strict=True)
+            ),
+            {ids[row]: logprobs for row, logprobs in named.items() if ids[row] not in failed},
+            failed,
+        )
+
+    def _table_for(self, scheduled: Sequence[ScheduledRequest], logits: Tensor) -> SamplingTable:
+        """Return the table of the last batch, or a new one if requests came or left."""
+        params = [request.sampling for request in scheduled]
+        is_same = len(params) == len(self._params) and all(map(is_, params, self._params))
+        if self._table is None or not is_same:
+            self._table = build_table(params, logits.shape[-1], logits.device)
+            self._params = params
+            self._penalties.retain({request.request_id for request in scheduled})
+        return self._table
+
+    def _reserve(self, like: Tensor) -> Tensor:
+        """Return two tensors of the shape of `like`, stacked, with any content.
+
+        They are the same memory at every call: edited logits lie in the first until the
+        weights made from them do.
+        """
+        num_values = 2 * like.numel()
+        if self._scratch.numel() < num_values or self._scratch.device != like.device:
+            self._scratch = torch.empty(num_values, device=like.device)
+        return self._scratch[:num_values].view(2, *like.shape)
+
+    def _edit(
+        self, tiles: Tensor, scheduled: Sequence[ScheduledRequest], table: SamplingTable
+    ) -> Tensor:
+        """Return a copy of `tiles` with all that comes before temperature."""
+        edited = self._reserve(tiles)[0].copy_(tiles)
+        logits = edited.flatten(1)
+        if table.penalised is not None:
+            self._penalties.apply(logits, scheduled, table.penalised)
+        if table.biases is not None:
+            add_biases(logits, table.biases)
+        ban_tokens(logits, scheduled)
+        return edited
+
+    def _draw(
+        self, logits: Tensor, scheduled: Sequence[ScheduledRequest], table: SamplingTable
+    ) -> Tensor:
+        """Return a token for each row that is drawn at random."""
+        requests = [scheduled[row] for row in table.drawn_rows]
+        keys = stream_keys(
+            [request.seed for request in requests],
+            [request.context_len for request in requests],
+            logits.device,
+        )
+        weights, scratch = self._reserve(logits)[:, : len(requests)]
+        some_logits = logits if len(requests) == len(logits) else logits[table.drawn]
+        torch.div(some_logits, table.temperatures, out=scratch)
+        torch.softmax(scratch, dim=-1, out=weights)
+        return draw(weights, table.filters, keys, scratch)
+
+    def _logprobs(
+        self, logits: Tensor, token_ids: Tensor, table: SamplingTable
+    ) -> dict[int, TokenLogprobs]:
+        """Return the log-probabilities of the rows that ask for them."""
+        if not table.named_rows:
+            return {}
+        if len(table.named_rows) < len(logits):
+            rows = list(table.named_rows)
+            logits, token_ids = logits[rows], token_ids[rows]
+        named = token_logprobs(logits, token_ids, table.nums_top, self._reserve(logits)[0])
+        return {
+            row: logprobs
+            for row, logprobs in zip(table.named_rows, named, strict=True)
+            if logprobs is not None
+        }
 
 
-def _alike(params: Sequence[SamplingParams], vocab_size: int) -> dict[int | None, list[int]]:
-    """Group the rows that are not greedy by how many candidates are ranked; None is no ranking.
-
-    The number depends on the row alone, so its neighbours cannot change how ties fall.
-    """
-    groups: dict[int | None, list[int]] = {}
-    for row, p in enumerate(params):
-        if p.temperature <= GREEDY_TEMPERATURE or p.top_k == 1:
-            continue
-        num_candidates = None
-        if p.top_k:
-            num_candidates = min(1 << (p.top_k - 1).bit_length(), vocab_size)
-        elif p.top_p < 1.0:
-            num_candidates = min(TOP_P_CANDIDATES, vocab_size)
-        groups.setdefault(num_candidates, []).append(row)
-    return groups
-
-
-def _settings(
-    params: Sequence[SamplingParams], uniforms: Sequence[float], logits: Tensor
-) -> _Settings:
-    no_limit = logits.shape[-1]
-    table = [
-        (p.temperature, p.top_k or no_limit, p.top_p, p.min_p, u)
-        for p, u in zip(params, uniforms, strict=True)
-    ]
-    columns = torch.tensor(table, dtype=torch.float64, device=logits.device)
-    return _Settings(*columns.split(1, dim=1))
-
-
-def _weights(logits: Tensor, peaks: Tensor, settings: _Settings) -> Tensor:
-    """Return unnormalised probabilities, the likeliest token of each row at exactly 1."""
-    return ((logits - peaks[:, None]) / settings.temperature.to(logits.dtype)).exp_()
-
-
-def _draw_ranked(weights: Tensor, settings: _Settings, num_candidates: int) -> Tensor:
-    """Return one token id for each row, from its `num_candidates` likeliest tokens.
-
-    A row whose top-p reaches further down is ranked in full: that costs about eight
-    times as much at 50,000 tokens.
-    """
-    vocab_size = weights.shape[-1]
-    ranked, ranked_ids = weights.topk(num_candidates)
-    ranks = torch.arange(num_candidates, device=weights.device)
-    kept = ranked.masked_fill(ranks >= settings.top_k, 0.0)
-    cumulative = kept.cumsum(dim=-1, dtype=torch.float64)
-    total = cumulative[:, -1:]
-    has_top_k = settings.top_k < vocab_size
-    total = torch.where(has_top_k, total, weights.sum(dim=-1, keepdim=True, dtype=torch.float64))
-    kept = kept.masked_fill(cumulative - kept >= settings.top_p * total, 0.0)
-    token_ids = ranked_ids.gather(-1, _first_past(kept, settings)[:, None])[:, 0]
-    falls_short = (cumulative[:, -1:] < settings.top_p * total)[:, 0].nonzero()[:, 0]
-    if falls_short.numel() and num_candidates < vocab_size:
-        rest = settings.select(falls_short)
-        token_ids[falls_short] = _draw_ranked(weights[falls_short], rest, vocab_size)
-    return token_ids
-
-
-def _first_past(weights: Tensor, settings: _Settings) -> Tensor:
-    """Return the column, int64 [rows], where the cumulative weight passes uniform * total.
-
-    A column of weight 0 never passes what the column before it did not.
-    """
-    kept = weights.masked_fill(weights < settings.min_p, 0.0)
-    cumulative = kept.cumsum(dim=-1, dtype=torch.float64)
-    targets = settings.uniform * cumulative[:, -1:]
-    columns = torch.searchsorted(cumulative, targets, right=True)[:, 0]
-    return columns.clamp_(max=weights.shape[-1] - 1)  # only a row of NaN gets that far
+def _fail(maxima: Tensor, scheduled: Sequence[ScheduledRequest], problem: str) -> dict[str, str]:
+    """Return the problem of each request whose largest logit is NaN or infinite."""
+    is_finite = maxima.amax(dim=-1).isfinite().tolist()
+    return {
+        request.request_id: problem
+        for request, fine in zip(scheduled, is_finite, strict=True)
+        if not fine
+    }

@@ -20,6 +20,10 @@ class TokenHistory(Sequence[int]):
         self._length = len(token_ids)
         self.num_prompt_tokens = num_prompt_tokens
 
+    def continues(self, earlier: "TokenHistory") -> bool:
+        """Whether this is `earlier` and what was added since: a view of the same list."""
+        return self._token_ids is earlier._token_ids and self._length >= earlier._length
+
     def __len__(self) -> int:
         return self._length
 

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from nanoserve.errors import InvariantError
 from nanoserve.runner import model_runner
 from nanoserve.runner.model_runner import ModelRunner
 from nanoserve.sched.sampling_params import SamplingParams
@@ -103,38 +102,90 @@ def test_prompt_scores_are_log_probabilities_whole_or_chunked(
     chunked = first.prompt_logprobs["a"] + second.prompt_logprobs["a"]
 
     assert len(whole) == len(prompt) - 1
-    assert all(score < 0 for score in whole)
-    assert chunked == pytest.approx(whole, abs=1e-4)
+    assert [score.token_id for score in whole] == prompt[1:]
+    scores = [score.logprob for score in whole]
+    assert all(score < 0 for score in scores)
+    assert [score.logprob for score in chunked] == pytest.approx(scores, abs=1e-4)
+
+
+def test_prompt_scores_name_as_many_alternatives_as_asked_for() -> None:
+    """Each scored token comes with the likeliest ones of its place, likeliest first."""
+    sampling = SamplingParams(temperature=0.0, num_prompt_logprobs=3)
+
+    result = execute(
+        new_runner(), scheduled([3, 1], TABLE, sampling=sampling, scored_token_ids=[1, 4])
+    )
+
+    scores = result.prompt_logprobs["a"]
+    assert [len(score.top) for score in scores] == [3, 3]
+    assert scores[1].top[0][0] == result.sampled_token_ids[0]
+    assert all(list(s.top) == sorted(s.top, key=lambda entry: -entry[1]) for s in scores)
+
+
+def test_new_tokens_come_with_their_logprobs() -> None:
+    """Who asks is told how likely the new token was."""
+    sampling = SamplingParams(temperature=0.0, num_logprobs=2)
+
+    result = execute(
+        new_runner(),
+        scheduled([1, 2, 3], [0], request_id="a", samples=False),
+        scheduled([4, 5], [1], request_id="b"),
+        scheduled([6, 7], [2], request_id="c", sampling=sampling),
+    )
+
+    assert result.logprobs.keys() == {"c"}
+    assert result.logprobs["c"].token_id == result.sampled_token_ids[2]
+    assert result.logprobs["c"].top[0] == (
+        result.logprobs["c"].token_id,
+        result.logprobs["c"].logprob,
+    )
 
 
 def test_scores_of_all_continuations_sum_to_one() -> None:
     """The scores of every possible next token are one probability distribution."""
     runner = new_runner()
     scores = [
-        execute(
-            runner, scheduled([8, token], TABLE, scored_token_ids=[token], samples=False)
-        ).prompt_logprobs["a"][0]
+        execute(runner, scheduled([8, token], TABLE, scored_token_ids=[token], samples=False))
+        .prompt_logprobs["a"][0]
+        .logprob
         for token in range(97)
     ]
 
     assert float(torch.tensor(scores).exp().sum()) == pytest.approx(1.0, abs=1e-4)
 
 
-def test_logits_that_are_not_finite_name_the_request() -> None:
-    """NaN weights are an error that says whose answer it broke, not a token."""
+def test_logits_that_are_not_finite_fail_their_request_alone() -> None:
+    """NaN weights cost the request that meets them its token or scores, and nobody else."""
     decoder = random_decoder(tiny_spec())
     decoder.embed_tokens.weight[42] = float("nan")
     runner = runner_for(decoder)
 
-    with pytest.raises(InvariantError, match="not finite for b") as caught:
-        execute(
-            runner,
-            scheduled([1, 2], [0], request_id="a"),
-            scheduled([42, 43], [1], request_id="b"),
-        )
+    result = execute(
+        runner,
+        scheduled([1, 2], [0], request_id="a"),
+        scheduled([42, 43], [1], request_id="b"),
+        scheduled([42, 3], [2], request_id="c", samples=False, scored_token_ids=[3, 4]),
+    )
 
-    assert "for a" not in str(caught.value)
-    assert "float32" in str(caught.value)
+    assert result.sampled_token_ids[0] is not None
+    assert result.sampled_token_ids[1:] == (None, None)
+    assert result.failed.keys() == {"b", "c"}
+    assert "float32" in result.failed["b"]
+    assert result.prompt_logprobs == {}
+
+
+def test_a_request_that_cannot_be_scored_gets_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its prompt's scores may be broken where the logits of its last token are not."""
+    monkeypatch.setattr(ModelRunner, "_score", lambda *_: None)
+    sampling = SamplingParams(num_logprobs=0, num_prompt_logprobs=0)
+
+    result = execute(
+        new_runner(), scheduled([3, 1], TABLE, sampling=sampling, scored_token_ids=[1])
+    )
+
+    assert result.sampled_token_ids == (None,)
+    assert (result.prompt_logprobs, result.logprobs) == ({}, {})
+    assert result.failed.keys() == {"a"}
 
 
 def test_a_broken_request_leaves_nothing_behind() -> None:
@@ -144,8 +195,7 @@ def test_a_broken_request_leaves_nothing_behind() -> None:
     runner = runner_for(decoder)
     healthy = decoder.embed_tokens.weight[42].clone()
     decoder.embed_tokens.weight[42] = float("nan")
-    with pytest.raises(InvariantError):
-        execute(runner, scheduled([42] * 30, TABLE))
+    assert execute(runner, scheduled([42] * 30, TABLE)).failed.keys() == {"a"}
     decoder.embed_tokens.weight[42] = healthy
 
     assert generate(runner, [5, 6, 7], 6, TABLE) == clean

@@ -1,17 +1,19 @@
-"""Draws follow the exact probabilities, row by row, whatever the neighbours ask for."""
+"""`Sampler`: the order of operations, exact argmax, failures by name, and no memory."""
 
-from collections import Counter
+import math
 
 import pytest
 import torch
 from torch import Tensor
 
-from nanoserve.runner.sampler import sample
+from nanoserve.runner.sampler import NOT_FINITE, NOTHING_LEFT, Sampler
 from nanoserve.sched.sampling_params import SamplingParams
+from nanoserve.sched.step import ScheduledRequest
+from nanoserve.sched.token_history import TokenHistory
+from tests.sampling_reference import drawing
 
 GREEDY = SamplingParams(temperature=0.0)
-NUM_DRAWS = 2000
-EVEN_UNIFORMS = [(index + 0.5) / NUM_DRAWS for index in range(NUM_DRAWS)]
+RANDOM = SamplingParams(temperature=0.8, top_p=0.9, min_p=0.01)
 
 
 def random_logits(num_rows: int, vocab_size: int = 50, seed: int = 0) -> Tensor:
@@ -19,70 +21,11 @@ def random_logits(num_rows: int, vocab_size: int = 50, seed: int = 0) -> Tensor:
     return torch.randn(num_rows, vocab_size, generator=generator) * 2
 
 
-def shares(row: Tensor, params: SamplingParams) -> dict[int, float]:
-    """Return how often each token is drawn over evenly spaced uniforms."""
-    logits = row.expand(NUM_DRAWS, -1)
-    drawn = sample(logits, [params] * NUM_DRAWS, EVEN_UNIFORMS).token_ids
-    return {token: count / NUM_DRAWS for token, count in Counter(drawn).items()}
-
-
-def exact_probabilities(row: Tensor, params: SamplingParams) -> dict[int, float]:
-    """Filter one row the slow way: temperature, top-k, top-p, min-p, in that order."""
-    probabilities = (row.double() / params.temperature).softmax(0).tolist()
-    ranked = sorted(range(len(probabilities)), key=lambda token: -probabilities[token])
-    if params.top_k:
-        ranked = ranked[: params.top_k]
-    total, reached, kept = sum(probabilities[token] for token in ranked), 0.0, []
-    for token in ranked:
-        if reached < params.top_p * total:
-            kept.append(token)
-        reached += probabilities[token]
-    peak = probabilities[ranked[0]]
-    kept = [token for token in kept if probabilities[token] >= params.min_p * peak]
-    kept_total = sum(probabilities[token] for token in kept)
-    return {token: probabilities[token] / kept_total for token in kept}
-
-
-@pytest.mark.parametrize(
-    "params",
-    [
-        SamplingParams(),
-        SamplingParams(temperature=0.4),
-        SamplingParams(temperature=2.0),
-        SamplingParams(top_k=2),
-        SamplingParams(top_k=7),
-        SamplingParams(top_k=500),
-        SamplingParams(top_p=0.6),
-        SamplingParams(top_p=0.97),
-        SamplingParams(min_p=0.2),
-        SamplingParams(top_k=9, top_p=0.7),
-        SamplingParams(temperature=1.5, top_k=20, top_p=0.9, min_p=0.05),
-    ],
-)
-def test_draws_follow_the_filtered_probabilities(params: SamplingParams) -> None:
-    """Evenly spaced uniforms hit each token in its exact share, and no other token."""
-    (row,) = random_logits(1)
-    expected = exact_probabilities(row, params)
-
-    found = shares(row, params)
-
-    assert found.keys() <= expected.keys()
-    for token, probability in expected.items():
-        assert found.get(token, 0.0) == pytest.approx(probability, abs=1.5 / NUM_DRAWS)
-
-
-def test_top_p_reaches_past_the_ranked_candidates() -> None:
-    """On a flat distribution top-p keeps its share of a large vocabulary."""
-    row = random_logits(1, vocab_size=5000)[0] * 0.01
-    uniforms = [0.0, 0.3, 0.7, 1 - 2**-52]
-    ranked = row.argsort(descending=True).tolist()
-
-    drawn = sample(row.expand(4, -1), [SamplingParams(top_p=0.8)] * 4, uniforms).token_ids
-
-    ranks = [ranked.index(token) for token in drawn]
-    assert ranks[0] == 0
-    assert ranks == sorted(ranks)
-    assert 3900 < ranks[3] < 4000
+def batch_of(*params: SamplingParams, position: int = 3) -> list[ScheduledRequest]:
+    return [
+        drawing(sampling, request_id=str(row), seed=row, position=position)
+        for row, sampling in enumerate(params)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -99,70 +42,156 @@ def test_top_p_reaches_past_the_ranked_candidates() -> None:
     ],
 )
 def test_extreme_parameters_are_argmax(params: SamplingParams) -> None:
-    """Where one token is left, it is the argmax, for any uniform and any scale of logits."""
+    """Where one token is left, it is the argmax, for any seed and any scale of logits."""
     logits = torch.cat([random_logits(20), random_logits(20, seed=1) * 1e4])
-    uniforms = [index / 40 for index in range(40)]
 
-    drawn = sample(logits, [params] * 40, uniforms)
+    sampled = Sampler().sample(logits, batch_of(*[params] * 40))
 
-    assert drawn.token_ids == logits.argmax(-1).tolist()
-    assert drawn.broken_rows == []
-
-
-def test_greedy_ties_go_to_the_lowest_id() -> None:
-    """Equal logits are decided by the token id."""
-    logits = torch.zeros(1, 8)
-
-    assert sample(logits, [GREEDY], [0.9]).token_ids == [0]
+    assert list(sampled.token_ids) == logits.argmax(-1).tolist()
+    assert sampled.failed == {}
 
 
-def test_a_row_is_drawn_the_same_alone_and_in_a_crowd() -> None:
-    """Neighbours with other parameters change no row's token, and neither does their order."""
-    kinds = [
-        GREEDY,
-        SamplingParams(),
-        SamplingParams(top_k=5),
-        SamplingParams(top_k=33, top_p=0.9),
-        SamplingParams(top_p=0.5),
-        SamplingParams(top_p=0.999, temperature=2.0),
-        SamplingParams(min_p=0.1, temperature=0.7),
-    ]
-    params = kinds * 6
-    logits = random_logits(len(params), vocab_size=3000)
-    uniforms = [(7 * row % len(params)) / len(params) for row in range(len(params))]
+@pytest.mark.parametrize("sampling", [GREEDY, SamplingParams(top_k=1)])
+def test_greedy_ties_go_to_the_lowest_id(sampling: SamplingParams) -> None:
+    """Equal logits are decided by the token id, in a tile and across tiles."""
+    logits = torch.zeros(2, 200)
+    logits[1, [130, 70, 199]] = 1.0
 
-    crowd = sample(logits, params, uniforms).token_ids
-    backwards = sample(logits.flip(0), params[::-1], uniforms[::-1]).token_ids[::-1]
-    alone = [
-        sample(logits[row : row + 1], params[row : row + 1], uniforms[row : row + 1]).token_ids[0]
-        for row in range(len(params))
-    ]
-
-    assert crowd == alone
-    assert backwards == alone
+    assert Sampler().sample(logits, batch_of(sampling, sampling)).token_ids == (0, 70)
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-@pytest.mark.parametrize("params", [GREEDY, SamplingParams(), SamplingParams(top_p=0.9)])
-def test_a_broken_row_is_named_and_harms_no_other(bad: float, params: SamplingParams) -> None:
-    """A row with NaN or infinity is reported; its neighbours keep their tokens."""
+def test_logits_are_left_alone() -> None:
+    """A batch with every edit there is does not write into its input."""
+    sampling = SamplingParams(
+        repetition_penalty=2.0, logit_bias=((1, 100.0), (2, -100.0)), num_logprobs=3, top_p=0.5
+    )
+    request = drawing(
+        sampling,
+        history=TokenHistory([1, 2], 1),
+        banned_token_ids=(4,),
+        allowed_tokens=b"\xff" * 8,
+    )
+    logits = random_logits(1, 64)
+    before = logits.clone()
+
+    Sampler().sample(logits, [request])
+
+    assert torch.equal(logits, before)
+
+
+def test_logprobs_are_of_the_raw_logits() -> None:
+    """Temperature, penalties, biases and bans change the draw and not what is reported."""
+    logits = random_logits(1, 70)
+    raw = logits[0].double().log_softmax(0)
+    likeliest = int(raw.argmax())
+    sampling = SamplingParams(
+        temperature=2.0, top_k=2, logit_bias=((7, 100.0), (likeliest, -100.0)), num_logprobs=2
+    )
+
+    sampled = Sampler().sample(logits, [drawing(sampling)])
+
+    assert sampled.token_ids == (7,)
+    named = sampled.logprobs["a"]
+    assert named.token_id == 7
+    assert named.logprob == pytest.approx(float(raw[7]), abs=1e-5)
+    assert [token_id for token_id, _ in named.top] == raw.topk(2).indices.tolist()
+    assert named.top[0][1] == pytest.approx(float(raw[likeliest]), abs=1e-5)
+
+
+def test_only_who_asks_gets_logprobs() -> None:
+    """Log-probabilities are keyed by request, for greedy and drawn rows alike."""
+    params = [GREEDY, SamplingParams(temperature=0.0, num_logprobs=0), RANDOM]
+    params.append(SamplingParams(num_logprobs=4))
+
+    sampled = Sampler().sample(random_logits(4), batch_of(*params))
+
+    assert sampled.logprobs.keys() == {"1", "3"}
+    assert sampled.logprobs["3"].token_id == sampled.token_ids[3]
+    assert len(sampled.logprobs["3"].top) == 4
+
+
+def test_a_forced_token_is_drawn_and_a_banned_one_never() -> None:
+    """A bias of 100 wins against any logit, a ban loses even if nothing else is likely."""
+    logits = torch.zeros(2, 80)
+    logits[:, 3] = 500.0
+    forced = SamplingParams(logit_bias=((70, 100.0),))
+    banned = SamplingParams(logit_bias=((3, -100.0),))
+
+    for position in range(1, 30):
+        sampled = Sampler().sample(logits, batch_of(forced, banned, position=position))
+        assert sampled.token_ids[0] == 70
+        assert sampled.token_ids[1] != 3
+
+
+def test_a_grammar_outranks_a_forcing_bias() -> None:
+    """If what is forced is not allowed, one of the allowed tokens is drawn."""
+    request = drawing(SamplingParams(logit_bias=((5, 100.0),)), allowed_tokens=b"\x06")
+
+    (token_id,) = Sampler().sample(torch.zeros(1, 30), [request]).token_ids
+
+    assert token_id in (1, 2)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, RANDOM])
+def test_a_request_without_a_token_left_fails_by_name(sampling: SamplingParams) -> None:
+    """An empty grammar is that request's problem; its neighbours keep their tokens."""
     logits = random_logits(3)
-    uniforms = [0.2, 0.5, 0.8]
-    expected = sample(logits, [params] * 3, uniforms).token_ids
+    scheduled = batch_of(sampling, sampling, sampling)
+    expected = Sampler().sample(logits, scheduled).token_ids
+    scheduled[1] = drawing(sampling, request_id="1", allowed_tokens=b"")
+
+    sampled = Sampler().sample(logits, scheduled)
+
+    assert sampled.failed == {"1": NOTHING_LEFT}
+    assert sampled.token_ids == (expected[0], None, expected[2])
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("params", [GREEDY, SamplingParams(top_p=0.9, num_logprobs=1)])
+def test_a_broken_row_fails_by_name_and_harms_no_other(bad: float, params: SamplingParams) -> None:
+    """NaN or infinity fails its request, also where it is edited away; nobody else's."""
+    logits = random_logits(3)
+    scheduled = batch_of(params, params, params)
+    expected = Sampler().sample(logits, scheduled)
     logits[1, 17] = bad
+    scheduled[1] = drawing(params, request_id="1", banned_token_ids=(17,))
 
-    drawn = sample(logits, [params] * 3, uniforms)
+    sampled = Sampler().sample(logits, scheduled)
 
-    assert drawn.broken_rows == [1]
-    assert (drawn.token_ids[0], drawn.token_ids[2]) == (expected[0], expected[2])
+    assert sampled.failed == {"1": NOT_FINITE}
+    assert sampled.token_ids == (expected.token_ids[0], None, expected.token_ids[2])
+    assert sampled.logprobs == {k: v for k, v in expected.logprobs.items() if k != "1"}
 
 
 def test_tokens_at_minus_infinity_are_never_drawn() -> None:
     """A forbidden token has probability 0, at either end of the vocabulary too."""
-    logits = torch.zeros(2, 6)
-    logits[:, [0, 3, 5]] = float("-inf")
+    logits = torch.zeros(200, 6)
+    logits[:, [0, 3, 5]] = -math.inf
 
-    drawn = sample(logits, [SamplingParams()] * 2, [0.0, 1 - 2**-52])
+    sampled = Sampler().sample(logits, batch_of(*[SamplingParams()] * 200))
 
-    assert drawn.token_ids == [1, 4]
-    assert drawn.broken_rows == []
+    assert set(sampled.token_ids) == {1, 2, 4}
+    assert sampled.failed == {}
+
+
+def test_what_is_kept_between_calls_changes_no_token() -> None:
+    """Batches that grow, shrink and change their parameters draw as from a new sampler."""
+    sampler = Sampler()
+    penalised = SamplingParams(repetition_penalty=1.2, temperature=0.9)
+    tokens = [1, 2, 3]
+    for position, kinds in enumerate(
+        [(GREEDY,), (RANDOM, GREEDY), (RANDOM, GREEDY), (GREEDY,), (penalised,) * 3, (RANDOM,)], 4
+    ):
+        logits = random_logits(len(kinds), seed=position)
+        scheduled = [
+            drawing(
+                sampling,
+                request_id=str(row),
+                position=position,
+                history=TokenHistory(tokens, 2) if sampling is penalised else None,
+            )
+            for row, sampling in enumerate(kinds)
+        ]
+        tokens.append(position)
+
+        assert sampler.sample(logits, scheduled) == Sampler().sample(logits, scheduled)
