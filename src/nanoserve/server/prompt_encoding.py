@@ -4,7 +4,7 @@ Pure but for the codec and the template it is handed; called off the event loop,
 long prompts cost time.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -128,18 +128,28 @@ def render_chat(
     variables = {} if options is None else options.model_dump(exclude_none=True)
     if fields.tools and fields.tool_choice != "none":
         variables["tools"] = [tool.model_dump(exclude_none=True) for tool in fields.tools]
-    messages = [_plain_message(message) for message in fields.messages]
+    called = {
+        call.id: call.function.name
+        for message in fields.messages
+        for call in message.tool_calls or ()
+    }
+    messages = [_plain_message(message, called) for message in fields.messages]
     return template.render(messages, add_generation_prompt=add_generation_prompt, **variables)
 
 
-def _plain_message(message: ChatMessage) -> dict[str, Any]:
-    """Return a message as templates expect it: text content, and no developer role."""
+def _plain_message(message: ChatMessage, called: Mapping[str, str]) -> dict[str, Any]:
+    """Return a message as templates expect it: text content, and no developer role.
+
+    Args:
+        message: As it was sent.
+        called: The function's name of each tool call: some templates want it with the result.
+    """
     content = message.content
     if isinstance(content, list):
         content = "\n".join(part.text for part in content)
     calls = [_plain_call(call) for call in message.tool_calls or ()]
     optional = {
-        "name": message.name,
+        "name": message.name or called.get(message.tool_call_id or ""),
         "tool_call_id": message.tool_call_id,
         "reasoning_content": message.reasoning_content,
         "tool_calls": calls or None,

@@ -12,7 +12,7 @@ from typing import Any
 
 from nanoserve.errors import InvalidRequestError
 from nanoserve.server.chat_protocol import Function
-from nanoserve.text.grammar_spec import GrammarSpec
+from nanoserve.text.grammar_spec import JSON_STYLE, GrammarSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +72,16 @@ def tool_call_grammar(
         opening = json.dumps(style.start_of(function.name))
         closing = json.dumps(style.end)
         rules.append(f"call_{index}: {opening} args_{index} {closing}")
-        rules.append(f"args_{index}: %json {json.dumps(_object_schema(function))}")
+        schema = _object_schema(function) | {"x-guidance": JSON_STYLE}
+        rules.append(f"args_{index}: %json {json.dumps(schema)}")
     return GrammarSpec("lark", "\n".join(rules))
 
 
 def _object_schema(function: Function) -> dict[str, Any]:
-    schema = {"type": "object", **(function.parameters or {})}
+    """Return the schema of a function's arguments; left out, it takes none."""
+    if function.parameters is None:
+        return {"type": "object", "additionalProperties": False}
+    schema = {"type": "object", **function.parameters}
     if schema["type"] != "object":
         message = (
             f"The parameters of function '{function.name}' in tools are of type "

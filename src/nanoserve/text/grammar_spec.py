@@ -9,6 +9,14 @@ from typing import Literal, Protocol
 
 GrammarKind = Literal["json_object", "json_schema", "regex", "lark"]
 
+# JSON as models write it, for a schema's `x-guidance`: at most one blank after a comma or a
+# colon, none elsewhere. Where any blanks may stand, small models go on writing blanks for ever.
+JSON_STYLE = {
+    "whitespace_flexible": False,
+    "item_separator": ", ?",
+    "key_separator": ": ?",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class GrammarSpec:

@@ -96,7 +96,7 @@ def test_tools_reach_the_template_unless_ruled_out() -> None:
 
 
 def test_earlier_calls_and_their_results_reach_the_template() -> None:
-    """Arguments are an object, and a call without content has an empty one."""
+    """Arguments are an object, and a result has the name of the function that gave it."""
     messages = [
         USER,
         {"role": "assistant", "content": None, "tool_calls": [CALL]},
@@ -107,7 +107,7 @@ def test_earlier_calls_and_their_results_reach_the_template() -> None:
 
     assert "'tool_calls': [{'id': 'c', 'type': 'function', 'function': {'name': 'f', " in text
     assert "'arguments': {'a': 1}}" in text
-    assert "{'role': 'tool', 'content': '4', 'tool_call_id': 'c'}" in text
+    assert "{'role': 'tool', 'content': '4', 'name': 'f', 'tool_call_id': 'c'}" in text
 
 
 @pytest.mark.parametrize("arguments", ["{", "[]", '{"a": NaN}', "1", '{"a": "\\ud800"}'])

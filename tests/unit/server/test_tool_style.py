@@ -1,5 +1,7 @@
 """How models write calls."""
 
+import json
+
 import pytest
 
 from nanoserve.errors import InvalidRequestError
@@ -11,6 +13,7 @@ from nanoserve.server.tool_style import (
     detect_tool_style,
     tool_call_grammar,
 )
+from nanoserve.text.grammar_spec import JSON_STYLE
 
 QWEN = (
     r"""{%- if tools %}# Tools\n<tool_call>\n{\"name\": <function-name>, \"arguments\": <args>}"""
@@ -35,21 +38,29 @@ def test_style_shows_in_the_template(source: str, style: ToolStyle | None) -> No
 
 
 def test_grammar_has_a_rule_for_each_function() -> None:
-    """Names are literal, arguments follow the function's own schema."""
-    schema = {"properties": {"city": {"type": "string"}}}
+    """Names are literal; arguments follow the function's own schema, in one style of JSON."""
+    schema = {"properties": {"city": {"type": "string"}}, "x-guidance": {"lenient": True}}
     functions = [Function(name="f", parameters=schema), Function(name="g")]
 
     spec = tool_call_grammar(HERMES, functions, is_parallel=True)
 
+    rules = dict(line.split(": ", 1) for line in spec.text.splitlines())
     assert spec.kind == "lark"
-    assert spec.text.splitlines() == [
-        'start: call ("\\n" call)*',
-        "call: call_0 | call_1",
-        r'call_0: "<tool_call>\n{\"name\": \"f\", \"arguments\": " args_0 "}\n</tool_call>"',
-        'args_0: %json {"type": "object", "properties": {"city": {"type": "string"}}}',
-        r'call_1: "<tool_call>\n{\"name\": \"g\", \"arguments\": " args_1 "}\n</tool_call>"',
-        'args_1: %json {"type": "object"}',
-    ]
+    assert rules["start"] == 'call ("\\n" call)*'
+    assert rules["call"] == "call_0 | call_1"
+    assert rules["call_1"] == (
+        r'"<tool_call>\n{\"name\": \"g\", \"arguments\": " args_1 "}\n</tool_call>"'
+    )
+    assert json.loads(rules["args_0"].removeprefix("%json ")) == {
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "x-guidance": JSON_STYLE,
+    }
+    assert json.loads(rules["args_1"].removeprefix("%json ")) == {
+        "type": "object",
+        "additionalProperties": False,
+        "x-guidance": JSON_STYLE,
+    }
 
 
 def test_bare_calls_come_alone() -> None:
