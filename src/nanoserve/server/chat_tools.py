@@ -1,8 +1,11 @@
 """What `tools` and `tool_choice` ask for: which calls count, and the grammar that forces one."""
 
+from typing import Any
+
 from nanoserve.errors import InvalidRequestError
 from nanoserve.server.chat_protocol import MAX_TOOLS, ChatCompletionRequest, Function, NamedTool
 from nanoserve.server.grammar_fields import grammar_of
+from nanoserve.server.json_body import parse_object
 from nanoserve.server.prompt_encoding import ChatRenderer
 from nanoserve.server.tool_calls import ToolCallRules
 from nanoserve.server.tool_style import ToolStyle, detect_tool_style, tool_call_grammar
@@ -21,9 +24,6 @@ def chat_grammar(
     functions = _functions_to_call(fields)
     if not functions:
         return None, grammar
-    if grammar is not None:
-        message = f"{grammar[0]} and tools cannot be combined; send tool_choice 'none' or no tools."
-        raise InvalidRequestError(message, grammar[0])
     is_named = isinstance(fields.tool_choice, NamedTool)
     is_parallel = fields.parallel_tool_calls is not False and not is_named
     rules = ToolCallRules(
@@ -32,9 +32,27 @@ def chat_grammar(
         is_forced=is_named or fields.tool_choice == "required",
         max_calls=MAX_TOOLS if is_parallel else 1,
     )
-    if not rules.is_forced:
+    if rules.is_forced:  # then there is no text that another grammar could apply to
+        return rules, ("tool_choice", tool_call_grammar(rules.style, functions, is_parallel))
+    if grammar is None:
         return rules, None
-    return rules, ("tool_choice", tool_call_grammar(rules.style, functions, is_parallel))
+    param, spec = grammar
+    schema = _answer_schema(param, spec)
+    return rules, (param, tool_call_grammar(rules.style, functions, is_parallel, schema))
+
+
+def _answer_schema(param: str, spec: GrammarSpec) -> dict[str, Any]:
+    """Return the schema of an answer that may be a tool call instead."""
+    if spec.kind == "json_object":
+        return {"type": "object"}
+    if spec.kind != "json_schema":
+        message = f"{param} can only be combined with tools where it asks for JSON."
+        raise InvalidRequestError(message, param)
+    try:
+        return parse_object(spec.text.encode())
+    except InvalidRequestError:
+        message = f"{param} holds a schema that is no JSON object."
+        raise InvalidRequestError(message, param) from None
 
 
 def _functions_to_call(fields: ChatCompletionRequest) -> list[Function]:

@@ -56,25 +56,41 @@ def detect_tool_style(template_source: str) -> ToolStyle | None:
 
 
 def tool_call_grammar(
-    style: ToolStyle, functions: Sequence[Function], is_parallel: bool
+    style: ToolStyle,
+    functions: Sequence[Function],
+    is_parallel: bool,
+    answer_schema: dict[str, Any] | None = None,
 ) -> GrammarSpec:
     """Return the grammar of an answer that calls one of `functions`, or several if parallel.
 
     The arguments follow each function's `parameters`, a JSON schema of an object.
+
+    Args:
+        style: How the model writes calls.
+        functions: At least one.
+        is_parallel: Whether calls may repeat.
+        answer_schema: JSON that may stand in the place of calls; None where nothing may.
 
     Raises:
         InvalidRequestError: Names the function whose parameters are no object.
     """
     repeats = ' ("\\n" call)*' if is_parallel and style.opening else ""
     names = [f"call_{index}" for index in range(len(functions))]
-    rules = [f"start: call{repeats}", f"call: {' | '.join(names)}"]
+    rules = [f"calls: call{repeats}", f"call: {' | '.join(names)}"]
+    if answer_schema is None:
+        rules.insert(0, "start: calls")
+    else:
+        rules.insert(0, f"start: answer | calls\nanswer: {_json_rule(answer_schema)}")
     for index, function in enumerate(functions):
         opening = json.dumps(style.start_of(function.name))
         closing = json.dumps(style.end)
         rules.append(f"call_{index}: {opening} args_{index} {closing}")
-        schema = _object_schema(function) | {"x-guidance": JSON_STYLE}
-        rules.append(f"args_{index}: %json {json.dumps(schema)}")
+        rules.append(f"args_{index}: {_json_rule(_object_schema(function))}")
     return GrammarSpec("lark", "\n".join(rules))
+
+
+def _json_rule(schema: dict[str, Any]) -> str:
+    return f"%json {json.dumps(schema | {'x-guidance': JSON_STYLE})}"
 
 
 def _object_schema(function: Function) -> dict[str, Any]:

@@ -63,12 +63,34 @@ def test_named_function_is_the_only_one() -> None:
 
 
 @pytest.mark.parametrize(
+    ("field", "schema"),
+    [
+        ({"response_format": {"type": "json_object"}}, '{"type": "object", '),
+        ({"guided_json": {"type": "array"}}, '{"type": "array", '),
+    ],
+)
+def test_json_answer_may_be_a_call_instead(field: dict[str, Any], schema: str) -> None:
+    """With tools in reach the answer follows the schema or calls one; a forced call is one."""
+    rules, grammar = chat_grammar(chat(tools=TOOLS, **field), TEMPLATE)
+    _, forced = chat_grammar(chat(tools=TOOLS, tool_choice="required", **field), TEMPLATE)
+
+    assert rules is not None
+    assert not rules.is_forced
+    assert grammar is not None
+    assert grammar[0] == next(iter(field))
+    assert grammar[1].text.startswith(f"start: answer | calls\nanswer: %json {schema}")
+    assert forced is not None
+    assert forced[1].text.startswith("start: calls\ncalls: call")
+
+
+@pytest.mark.parametrize(
     ("values", "param"),
     [
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tool_choice": NAMED, "tools": TOOLS[:1]}, "tool_choice"),
         ({"tools": TOOLS[:1] * 2}, "tools"),
-        ({"tools": TOOLS, "response_format": {"type": "json_object"}}, "response_format"),
+        ({"tools": TOOLS, "guided_regex": "a"}, "guided_regex"),
+        ({"tools": TOOLS, "guided_json": "["}, "guided_json"),
     ],
 )
 def test_contradictions_are_refused(values: dict[str, Any], param: str) -> None:
