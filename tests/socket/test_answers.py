@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import expected_text, make_engine, make_limits
+from tests.builders import GatedRunner, expected_text, make_engine, make_limits, wait_for
 from tests.socket.conftest import Served
 
 Serve = Callable[..., Served]
@@ -127,6 +127,49 @@ def test_stop_string_ends_stream_and_unary_alike(served: Served) -> None:
         }
         assert "".join(text_of(chunk) for chunk in frames[:-1]) == expected
         assert whole["usage"]["completion_tokens"] <= end
+
+
+def test_stop_string_may_be_kept(served: Served) -> None:
+    """With include_stop_str_in_output it ends the text, streamed or not."""
+    text = expected_text("hello", 9)
+    body = {"prompt": "hello", "stop": text[3:6], "include_stop_str_in_output": True}
+
+    whole = served.post("/v1/completions", **body)["choices"][0]["text"]
+    frames = served.stream("/v1/completions", **body)
+
+    assert "".join(text_of(chunk) for chunk in frames[:-1]) == whole == text[:6]
+
+
+def test_stop_id_waits_for_min_tokens(served: Served) -> None:
+    """A stop id ends the answer, but is not drawn before as many tokens as were asked for."""
+    text = expected_text("hello", 9)
+    body = {"prompt": "hello", "max_tokens": 9, "stop_token_ids": [ord(text[2])]}
+
+    stopped = served.post("/v1/completions", **body)["choices"][0]
+    waited = served.post("/v1/completions", **body, min_tokens=9)["choices"][0]
+
+    assert (stopped["text"], stopped["finish_reason"]) == (text[:2], "stop")
+    assert (len(waited["text"]), waited["finish_reason"]) == (9, "length")
+    assert text[2] not in waited["text"]
+
+
+def test_urgent_calls_go_first(serve_in_thread: Serve) -> None:
+    """Of the waiting, the one with the lowest priority number is answered next."""
+    runner = GatedRunner()
+    served = serve_in_thread(make_engine(runner, make_limits(max_num_seqs=1)))
+    calls = {"a": 0, "b": 5, "c": -5, "d": 1}
+
+    with ThreadPoolExecutor(4) as pool:
+        for count, (prompt, priority) in enumerate(calls.items(), start=1):
+            body = {"prompt": prompt, "max_tokens": 2, "priority": priority}
+            pool.submit(served.post, "/v1/completions", **body)
+            wait_for(served.engine, lambda count=count: served.engine.num_in_flight == count)
+        wait_for(served.engine, lambda: served.engine.stats().gauges.num_waiting == 3)
+        runner.open()
+
+    parts = [part for step in runner.steps for part in step.scheduled]
+    prompts = [chr(part.token_ids[0]) for part in parts if part.num_computed_tokens == 0]
+    assert prompts == ["a", "c", "d", "b"]
 
 
 def test_choices_are_prompt_major(served: Served) -> None:

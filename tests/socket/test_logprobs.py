@@ -72,17 +72,6 @@ def test_every_sampled_token_has_an_entry(served: Served) -> None:
     assert body["usage"]["completion_tokens"] == 6
 
 
-def test_stop_string_may_be_kept(served: Served) -> None:
-    """With include_stop_str_in_output it ends the text."""
-    text = expected_text("hello", 9)
-
-    body = served.post(
-        "/v1/completions", prompt="hello", stop=text[3:6], include_stop_str_in_output=True
-    )
-
-    assert body["choices"][0]["text"] == text[:6]
-
-
 def test_chat_records_stream_as_they_are(served: Served) -> None:
     """Tokens, bytes and alternatives are the same in a stream and at once."""
     call = CHAT | {"logprobs": True, "top_logprobs": 2}
