@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -153,6 +154,10 @@ def test_stop_id_waits_for_min_tokens(served: Served) -> None:
     assert text[2] not in waited["text"]
 
 
+def _has_in_flight(served: Served, count: int) -> bool:
+    return served.engine.num_in_flight == count
+
+
 def test_urgent_calls_go_first(serve_in_thread: Serve) -> None:
     """Of the waiting, the one with the lowest priority number is answered next."""
     runner = GatedRunner()
@@ -163,7 +168,7 @@ def test_urgent_calls_go_first(serve_in_thread: Serve) -> None:
         for count, (prompt, priority) in enumerate(calls.items(), start=1):
             body = {"prompt": prompt, "max_tokens": 2, "priority": priority}
             pool.submit(served.post, "/v1/completions", **body)
-            wait_for(served.engine, lambda count=count: served.engine.num_in_flight == count)
+            wait_for(served.engine, partial(_has_in_flight, served, count))
         wait_for(served.engine, lambda: served.engine.stats().gauges.num_waiting == 3)
         runner.open()
 
