@@ -182,8 +182,8 @@ def test_hot_streams_are_their_unary_text(server: Server) -> None:
     url = f"{server.url}/v1/chat/completions"
     # Asked once before: in bfloat16 a prompt that is cached may turn a near-tie.
     httpx.post(url, json={"messages": messages, "max_tokens": 1})
-    for seed in range(8):
-        call = {"messages": messages, "temperature": 2, "seed": seed, "max_tokens": 32}
+    for seed in range(2):
+        call = {"messages": messages, "temperature": 2, "seed": seed, "max_tokens": 24}
         whole = httpx.post(url, json=call).json()["choices"][0]["message"]["content"]
         lines = httpx.post(url, json=call | {"stream": True}).text.split("\n\n")
 
