@@ -11,12 +11,14 @@ from nanoserve.engine.interface import GenerationRequest
 from nanoserve.sched.admission import EngineLimits
 from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.sched.scheduler import Scheduler
-from nanoserve.sched.step import StepPlan, StepResult
+from nanoserve.sched.step import ScheduledRequest, StepPlan, StepResult
 from nanoserve.server.serving_context import ServingContext
 from nanoserve.text.chat_template import ChatTemplate
 from tests.fakes import ByteTokenizer, FakeRunner
 
 TIMEOUT_S = 10.0  # for waits on events; a test that needs it has failed
+END_ID = 4  # a byte that no text holds
+TOOL_TEMPLATE = "{{ tools | tojson }}<tool_call>{% for m in messages %}{{ m }}{% endfor %}"
 CHAT_TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}<assistant>"
 
 
@@ -59,6 +61,25 @@ class FailingRunner(AsciiRunner):
         if call in self.errors:
             raise self.errors[call]
         return super().execute(step)
+
+
+class ScriptedRunner(FakeRunner):
+    """Answers every request with the bytes of `text`, then ends it with `END_ID`."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._tokens: list[int] = [*text.encode(), END_ID]
+        self._prompt_lens: dict[str, int] = {}
+
+    def draw(self, request: ScheduledRequest) -> int:
+        start = self._prompt_lens.setdefault(request.request_id, request.context_len)
+        return self._tokens[request.context_len - start]
+
+
+def scripted_engine(text: str, **options: Any) -> AsyncEngine:
+    """Return an engine whose answer to everything is `text`."""
+    limits = make_limits(max_model_len=2048, eos_token_ids=frozenset({END_ID}))
+    return make_engine(ScriptedRunner(text), limits, **options)
 
 
 def make_limits(**changes: Any) -> EngineLimits:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from nanoserve.errors import InvalidRequestError
 from nanoserve.sched.step import (
     ScheduledRequest,
     StepExecution,
@@ -9,6 +10,7 @@ from nanoserve.sched.step import (
     StepResult,
     TokenLogprobs,
 )
+from nanoserve.text.grammar_spec import GrammarSpec
 
 
 def fake_logprobs(token_id: int, num_top: int | None) -> TokenLogprobs:
@@ -134,6 +136,9 @@ class ByteTokenizer:
     def decode_stream(self) -> "ByteDecodeStream":
         return ByteDecodeStream()
 
+    def token_bytes(self, token_id: int) -> bytes:
+        return bytes([token_id])
+
 
 class ByteDecodeStream:
     """Holds bytes until they form characters."""
@@ -156,3 +161,34 @@ class ByteDecodeStream:
         text = self._held.decode("utf-8", errors="replace")
         self._held = b""
         return text
+
+
+class FakeCompiler:
+    """Compiles every grammar to one that only `text` follows, then token id `end_id`."""
+
+    def __init__(self, text: str, end_id: int) -> None:
+        self.specs: list[GrammarSpec] = []
+        self._tokens = [*text.encode(), end_id]
+
+    def compile(self, spec: GrammarSpec) -> "FakeCompiler":
+        self.specs.append(spec)
+        if spec.text == "broken":
+            message = "It is no grammar."
+            raise InvalidRequestError(message)
+        return self
+
+    def matcher(self) -> "FakeMatcher":
+        return FakeMatcher(self._tokens)
+
+
+class FakeMatcher:
+    """Allows the tokens it was given, in their order."""
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        self._left = list(tokens)
+
+    def allowed_tokens(self) -> bytes:
+        return (1 << self._left[0]).to_bytes(32, "little")
+
+    def accept(self, token_id: int) -> None:
+        assert self._left.pop(0) == token_id

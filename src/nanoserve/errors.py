@@ -16,6 +16,7 @@ NanoserveError
 ├── RequestError                 the client's mistake                       HTTP 4xx
 │   ├── InvalidRequestError      field, value, allowed range                400
 │   ├── PromptTooLongError       the limit, prompt and requested tokens     400
+│   ├── UnauthorizedError        no API key, or a wrong one                 401
 │   ├── UnknownModelError        the name, and what is served               404
 │   ├── BodyTooLargeError        carries the limit in bytes                 413
 │   └── QueueFullError           carries retry_after_s                      429
@@ -234,6 +235,16 @@ class PromptTooLongError(RequestError):
         )
 
 
+class UnauthorizedError(RequestError):
+    """The request has no valid API key."""
+
+    status_code = 401
+    code = "invalid_api_key"
+
+    def __init__(self) -> None:
+        super().__init__("The request has no valid API key. Send 'Authorization: Bearer KEY'.")
+
+
 class UnknownModelError(RequestError):
     """The request names a model that is not served here."""
 
@@ -263,18 +274,18 @@ class BodyTooLargeError(RequestError):
 
 
 class QueueFullError(RequestError):
-    """Too many requests are in flight."""
+    """Too much is in flight: requests, or prompt tokens that wait."""
 
     status_code = 429
     code = "queue_full"
+    retry_after_s: ClassVar[int] = 1
 
-    def __init__(self, in_flight: int, limit: int, retry_after_s: int = 1) -> None:
+    def __init__(self, in_flight: int, limit: int, what: str = "requests") -> None:
         self.in_flight = in_flight
         self.limit = limit
-        self.retry_after_s = retry_after_s
         super().__init__(
-            f"{in_flight} requests are in flight and the limit is {limit}. "
-            f"Try again in {retry_after_s} s."
+            f"{in_flight} {what} are in flight and the limit is {limit}. "
+            f"Try again in {self.retry_after_s} s."
         )
 
 

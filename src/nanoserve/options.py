@@ -18,6 +18,7 @@ MemoryPolicy = Literal["device", "process"]
 DEFAULT_MODEL = "smollm2"
 MAX_THREADS = 1024  # torch starts each one, and a system has a limit
 DEFAULT_CAPTURE_LIMIT = 64  # graphs one process holds
+DEFAULT_QUEUED_TOKENS = 2**20  # minutes of prefill on a CPU, seconds on a large GPU
 DEFAULT_TOKEN_BUDGET = {"cpu": 512, "cuda": 2048}  # tokens in one step, by device
 
 _AT_LEAST_ONE = (
@@ -152,6 +153,13 @@ class ServerOptions:
         None, "name clients use (default: the model's own name)"
     )
     max_queue: int = _option(256, "most requests waiting for a place before 429")
+    max_queued_tokens: int = _option(
+        DEFAULT_QUEUED_TOKENS, "most prompt tokens waiting for their first answer before 429"
+    )
+    api_key_file: str | None = _option(
+        None,
+        "file with one API key a line; keys may also stand in NANOSERVE_API_KEYS, parted by commas",
+    )
     drain_seconds: float = _option(10.0, "how long running answers may go on after SIGTERM")
     log_level: str = _option("warning", "debug, info, warning or error")
 
@@ -169,6 +177,7 @@ class ServerOptions:
         if not 0 <= self.port <= 65535:
             _refuse("port", self.port, "between 0 and 65535")
         _at_least("max_queue", self.max_queue, 0)
+        _at_least("max_queued_tokens", self.max_queued_tokens, 1)
         if not 0.0 <= self.drain_seconds <= 3600.0:
             _refuse("drain_seconds", self.drain_seconds, "between 0 and 3600")
         if self.log_level not in ("debug", "info", "warning", "error"):

@@ -9,15 +9,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanoserve.errors import RequestError
+from nanoserve.server.chat_protocol import ChatCompletionRequest
 from nanoserve.server.chat_routes import read_chat_call
 from nanoserve.server.completion_routes import read_completion_call
 from nanoserve.server.error_response import error_response
-from nanoserve.server.generation import GenerationCall, prepare_requests
-from nanoserve.server.protocol import ChatCompletionRequest, CompletionRequest
+from nanoserve.server.generation_call import GenerationCall
+from nanoserve.server.prepared_call import prepare_call
+from nanoserve.server.protocol import CompletionRequest
 from nanoserve.server.serving_context import ServingContext
-from tests.builders import make_context, make_engine
+from nanoserve.text.chat_template import ChatTemplate
+from tests.builders import END_ID, TOOL_TEMPLATE, make_context, make_engine
+from tests.fakes import FakeCompiler
 
-CONTEXT = make_context(make_engine())
+CONTEXT = make_context(
+    make_engine(),
+    chat_template=ChatTemplate(TOOL_TEMPLATE, None, None),
+    grammar_compiler=FakeCompiler("{}", END_ID),
+)
 
 scalars = (
     st.none()
@@ -27,8 +35,10 @@ scalars = (
     | st.floats()
     | st.text(max_size=5)
     | st.sampled_from(["user", "assistant", "text", "none", "fake", "auto", "\ud800", "\x00"])
+    | st.sampled_from(["function", "required", "json_object", "json_schema", "{}", "f"])
 )
-keys = st.sampled_from(["role", "content", "type", "text", "include_usage", "5"]) | st.text(
+names = ["role", "content", "type", "text", "include_usage", "5", "function", "name", "parameters"]
+keys = st.sampled_from([*names, "json_schema", "schema", "json", "tool_calls"]) | st.text(
     max_size=3
 )
 values = st.recursive(
@@ -36,13 +46,42 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
     max_leaves=6,
 )
-messages = st.lists(st.fixed_dictionaries({"role": st.just("user"), "content": values}), max_size=2)
+calls = st.lists(
+    st.fixed_dictionaries(
+        {"id": st.just("c")},
+        optional={
+            "function": st.fixed_dictionaries(
+                {"name": st.just("f"), "arguments": st.text(alphabet='{}[]":,0a\\', max_size=9)}
+            ),
+            "type": scalars,
+        },
+    ),
+    max_size=2,
+)
+messages = st.lists(
+    st.fixed_dictionaries({"role": st.just("user"), "content": values})
+    | st.fixed_dictionaries({"role": st.just("assistant"), "tool_calls": calls}),
+    max_size=2,
+)
+tools = st.lists(
+    st.fixed_dictionaries(
+        {"type": st.just("function"), "function": st.fixed_dictionaries({"name": scalars})}
+    )
+    | st.builds(
+        lambda parameters: {
+            "type": "function",
+            "function": {"name": "f", "parameters": parameters},
+        },
+        st.dictionaries(keys, values, max_size=2),
+    ),
+    max_size=2,
+)
 
 
 def status_of(read: Callable[[bytes, ServingContext], GenerationCall], body: bytes) -> int:
     """Return 200 for a call that would be queued, and the status of a refusal."""
     try:
-        prepare_requests(CONTEXT, read(body, CONTEXT))
+        prepare_call(CONTEXT, read(body, CONTEXT))
     except RequestError as error:
         return error_response(error).status_code
     return 200
@@ -67,6 +106,8 @@ def test_any_value_of_any_field(
     names = st.sampled_from(sorted(model.model_fields))
     fields = data.draw(st.dictionaries(names, values, max_size=3))
     fields[prompt[0]] = data.draw(prompt[1])
+    if "tools" in fields:
+        fields["tools"] = data.draw(tools)
 
     assert status_of(read, json.dumps(fields).encode()) in (200, 400, 404)
 

@@ -1,9 +1,10 @@
 """A real server on a port of the system's choice, in a thread."""
 
 import asyncio
+import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -48,15 +49,32 @@ class Served:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    def post(self, path: str, **body: Any) -> dict[str, Any]:
+        """Return the body of a call that is served."""
+        response = self.http.post(path, json=body)
+        assert response.status_code == 200, response.text
+        answer: dict[str, Any] = json.loads(response.text, parse_constant=pytest.fail)
+        return answer
+
+    def stream(self, path: str, **body: Any) -> list[Any]:
+        """Return the data of every frame of a stream; '[DONE]' as text."""
+        with self.http.stream("POST", path, json=body | {"stream": True}) as response:
+            assert response.status_code == 200
+            assert response.headers["content-type"].startswith("text/event-stream")
+            frames = "".join(response.iter_text()).split("\n\n")
+        assert frames.pop() == ""
+        data = [frame.removeprefix("data: ") for frame in frames]
+        return [item if item == "[DONE]" else json.loads(item) for item in data]
+
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT_S)
 
 
 @contextmanager
-def _serving(engine: AsyncEngine, **context: Any) -> Iterator[Served]:
+def _serving(engine: AsyncEngine, api_keys: Sequence[str] = (), **context: Any) -> Iterator[Served]:
     listener = socket.create_server(("127.0.0.1", 0), backlog=512)
     port = listener.getsockname()[1]
-    app = build_app(make_context(engine, **context))
+    app = build_app(make_context(engine, **context), api_keys)
     server = _ThreadServer(make_config(app, "critical"))
     engine.start()
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))

@@ -1,30 +1,19 @@
 """What a client gets over the wire: shapes, usage, streams equal to unary."""
 
-import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.builders import expected_text, make_engine, make_limits
+from tests.builders import GatedRunner, expected_text, make_engine, make_limits, wait_for
 from tests.socket.conftest import Served
 
 Serve = Callable[..., Served]
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 12}
 COMPLETION = {"prompt": "hello", "max_tokens": 12}
 ENDPOINTS = [("/v1/completions", COMPLETION), ("/v1/chat/completions", CHAT)]
-
-
-def stream(served: Served, path: str, body: dict[str, Any]) -> list[Any]:
-    """Return the data of every frame; '[DONE]' as text."""
-    with served.http.stream("POST", path, json=body | {"stream": True}) as response:
-        assert response.status_code == 200
-        assert response.headers["content-type"].startswith("text/event-stream")
-        frames = "".join(response.iter_text()).split("\n\n")
-    assert frames.pop() == ""
-    data = [frame.removeprefix("data: ") for frame in frames]
-    return [item if item == "[DONE]" else json.loads(item) for item in data]
 
 
 def text_of(chunk: dict[str, Any]) -> str:
@@ -81,7 +70,7 @@ def test_streamed_text_is_the_unary_text(served: Served, path: str, body: dict[s
     """The chunks of a stream add up to the unary answer, and end with the same reason."""
     whole = served.http.post(path, json=body).json()["choices"][0]
 
-    frames = stream(served, path, body)
+    frames = served.stream(path, **body)
 
     assert frames[-1] == "[DONE]"
     text = whole["text"] if "text" in whole else whole["message"]["content"]
@@ -93,7 +82,7 @@ def test_streamed_text_is_the_unary_text(served: Served, path: str, body: dict[s
 
 def test_chat_stream_opens_with_the_role_and_closes_empty(served: Served) -> None:
     """First the role with empty content, then text, last an empty delta with the reason."""
-    frames = stream(served, "/v1/chat/completions", CHAT)
+    frames = served.stream("/v1/chat/completions", **CHAT)
 
     deltas = [chunk["choices"][0]["delta"] for chunk in frames[:-1]]
     assert deltas[0] == {"role": "assistant", "content": ""}
@@ -104,7 +93,7 @@ def test_chat_stream_opens_with_the_role_and_closes_empty(served: Served) -> Non
 @pytest.mark.parametrize(("path", "body"), ENDPOINTS)
 def test_usage_comes_last_when_asked_for(served: Served, path: str, body: dict[str, Any]) -> None:
     """`include_usage` puts null on every chunk, and one last chunk without choices."""
-    frames = stream(served, path, body | {"stream_options": {"include_usage": True}})
+    frames = served.stream(path, **(body | {"stream_options": {"include_usage": True}}))
 
     assert [chunk["usage"] for chunk in frames[:-2]] == [None] * len(frames[:-2])
     assert frames[-2]["choices"] == []
@@ -114,7 +103,7 @@ def test_usage_comes_last_when_asked_for(served: Served, path: str, body: dict[s
 def test_continuous_usage_counts_along(served: Served) -> None:
     """With `continuous_usage_stats` every chunk has the tokens so far."""
     options = {"include_usage": True, "continuous_usage_stats": True}
-    frames = stream(served, "/v1/completions", COMPLETION | {"stream_options": options})
+    frames = served.stream("/v1/completions", **(COMPLETION | {"stream_options": options}))
 
     counts = [chunk["usage"]["completion_tokens"] for chunk in frames[:-1]]
     assert counts == sorted(counts)
@@ -128,7 +117,7 @@ def test_stop_string_ends_stream_and_unary_alike(served: Served) -> None:
         body = COMPLETION | {"stop": ["never", text[start:end]]}
 
         whole = served.http.post("/v1/completions", json=body).json()
-        frames = stream(served, "/v1/completions", body)
+        frames = served.stream("/v1/completions", **body)
 
         expected = text[: text.index(text[start:end])]
         assert whole["choices"][0] | {"logprobs": None} == {
@@ -139,6 +128,53 @@ def test_stop_string_ends_stream_and_unary_alike(served: Served) -> None:
         }
         assert "".join(text_of(chunk) for chunk in frames[:-1]) == expected
         assert whole["usage"]["completion_tokens"] <= end
+
+
+def test_stop_string_may_be_kept(served: Served) -> None:
+    """With include_stop_str_in_output it ends the text, streamed or not."""
+    text = expected_text("hello", 9)
+    body = {"prompt": "hello", "stop": text[3:6], "include_stop_str_in_output": True}
+
+    whole = served.post("/v1/completions", **body)["choices"][0]["text"]
+    frames = served.stream("/v1/completions", **body)
+
+    assert "".join(text_of(chunk) for chunk in frames[:-1]) == whole == text[:6]
+
+
+def test_stop_id_waits_for_min_tokens(served: Served) -> None:
+    """A stop id ends the answer, but is not drawn before as many tokens as were asked for."""
+    text = expected_text("hello", 9)
+    body = {"prompt": "hello", "max_tokens": 9, "stop_token_ids": [ord(text[2])]}
+
+    stopped = served.post("/v1/completions", **body)["choices"][0]
+    waited = served.post("/v1/completions", **body, min_tokens=9)["choices"][0]
+
+    assert (stopped["text"], stopped["finish_reason"]) == (text[:2], "stop")
+    assert (len(waited["text"]), waited["finish_reason"]) == (9, "length")
+    assert text[2] not in waited["text"]
+
+
+def _has_in_flight(served: Served, count: int) -> bool:
+    return served.engine.num_in_flight == count
+
+
+def test_urgent_calls_go_first(serve_in_thread: Serve) -> None:
+    """Of the waiting, the one with the lowest priority number is answered next."""
+    runner = GatedRunner()
+    served = serve_in_thread(make_engine(runner, make_limits(max_num_seqs=1)))
+    calls = {"a": 0, "b": 5, "c": -5, "d": 1}
+
+    with ThreadPoolExecutor(4) as pool:
+        for count, (prompt, priority) in enumerate(calls.items(), start=1):
+            body = {"prompt": prompt, "max_tokens": 2, "priority": priority}
+            pool.submit(served.post, "/v1/completions", **body)
+            wait_for(served.engine, partial(_has_in_flight, served, count))
+        wait_for(served.engine, lambda: served.engine.stats().gauges.num_waiting == 3)
+        runner.open()
+
+    parts = [part for step in runner.steps for part in step.scheduled]
+    prompts = [chr(part.token_ids[0]) for part in parts if part.num_computed_tokens == 0]
+    assert prompts == ["a", "c", "d", "b"]
 
 
 def test_choices_are_prompt_major(served: Served) -> None:
@@ -186,7 +222,7 @@ def test_64_streams_at_once_are_all_right(served: Served) -> None:
     """With eight places in the batch, 64 concurrent streams each get their own text."""
 
     def one(i: int) -> str:
-        frames = stream(served, "/v1/completions", {"prompt": f"p{i}", "max_tokens": 20})
+        frames = served.stream("/v1/completions", prompt=f"p{i}", max_tokens=20)
         return "".join(text_of(chunk) for chunk in frames[:-1])
 
     with ThreadPoolExecutor(64) as pool:

@@ -1,6 +1,7 @@
 """The main job as a user meets it: the real command, the real model, real clients."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -136,6 +137,96 @@ def test_health_and_memory_show_the_boot(server: Server) -> None:
     assert memory["budget"] == health["boot"]["budget"]
     assert sum(line["planned_bytes"] for line in memory["budget"]) == memory["total_bytes"]
     assert 0 < memory["now"]["own_bytes"] < memory["total_bytes"]
+
+
+def test_bias_forces_and_bans_a_token(server: Server) -> None:
+    """100 makes a token the only one, -100 takes the likeliest away."""
+
+    def text(**fields: Any) -> str:
+        call = {"prompt": CAPITAL, "temperature": 0, "max_tokens": 5} | fields
+        answer = httpx.post(f"{server.url}/v1/completions", json=call).json()
+        return str(answer["choices"][0]["text"])
+
+    tokens = httpx.post(f"{server.url}/tokenize", json={"prompt": " Paris"}).json()["tokens"]
+    (paris,) = tokens
+
+    assert text(logit_bias={str(paris): 100}) == " Paris" * 5
+    assert not text(logit_bias={str(paris): -100}).startswith(" Paris")
+
+
+def test_logprobs_are_finite_and_greedy_is_the_likeliest(server: Server) -> None:
+    """Banned tokens, echo and a single candidate leave every number in [-9999, 0]."""
+    call = {"prompt": CAPITAL, "max_tokens": 5, "echo": True, "logprobs": 5}
+    call |= {"logit_bias": {"10": -100, "504": -100}, "top_k": 1}
+    body = httpx.post(f"{server.url}/v1/completions", json=call)
+    lists = json.loads(body.text, parse_constant=pytest.fail)["choices"][0]["logprobs"]
+    tiny = {"prompt": CAPITAL, "max_tokens": 5, "temperature": 1e-6, "logprobs": 1}
+    likeliest = httpx.post(f"{server.url}/v1/completions", json=tiny).json()["choices"][0]
+
+    shown = [alternative for found in lists["top_logprobs"][1:] for alternative in found.values()]
+    assert lists["token_logprobs"][0] is None
+    assert all(-9999.0 <= number <= 0.0 for number in [*lists["token_logprobs"][1:], *shown])
+    assert lists["top_logprobs"][1:]
+    assert [max(found, key=found.get) for found in likeliest["logprobs"]["top_logprobs"]] == (
+        likeliest["logprobs"]["tokens"]
+    )
+
+
+def test_scores_do_not_depend_on_how_they_are_asked_for(server: Server) -> None:
+    """An answer's log-probabilities are those of the same text as an echoed prompt."""
+    url = f"{server.url}/v1/completions"
+    call: dict[str, Any] = {"prompt": CAPITAL, "temperature": 0, "max_tokens": 6, "logprobs": 0}
+    answer = httpx.post(url, json=call).json()["choices"][0]
+    prompt = httpx.post(f"{server.url}/tokenize", json={"prompt": CAPITAL}).json()["tokens"]
+    text = {"prompt": CAPITAL + answer["text"]}
+    whole = httpx.post(f"{server.url}/tokenize", json=text).json()["tokens"]
+
+    call |= {"prompt": whole, "echo": True, "max_tokens": 0}
+    scored = httpx.post(url, json=call).json()["choices"][0]["logprobs"]
+
+    assert scored["tokens"][len(prompt) :] == answer["logprobs"]["tokens"]
+    assert scored["token_logprobs"][len(prompt) :] == pytest.approx(
+        answer["logprobs"]["token_logprobs"], abs=0.25
+    )  # in bfloat16, in other company
+
+
+def test_hot_streams_are_their_unary_text(server: Server) -> None:
+    """At a temperature that writes any bytes: no cut characters, no empty deltas."""
+    messages = [{"role": "user", "content": "🎉日本語čďž🎉日本語čďž"}]
+    url = f"{server.url}/v1/chat/completions"
+    # Asked once before: in bfloat16 a prompt that is cached may turn a near-tie.
+    httpx.post(url, json={"messages": messages, "max_tokens": 1})
+    for seed in range(2):
+        call = {"messages": messages, "temperature": 2, "seed": seed, "max_tokens": 24}
+        whole = httpx.post(url, json=call).json()["choices"][0]["message"]["content"]
+        lines = httpx.post(url, json=call | {"stream": True}).text.split("\n\n")
+
+        chunks = [json.loads(line.removeprefix("data: ")) for line in lines[:-2]]
+        deltas = [chunk["choices"][0]["delta"] for chunk in chunks[1:-1]]
+        assert "".join(delta["content"] for delta in deltas) == whole
+        assert all(delta["content"] for delta in deltas)
+
+
+def test_keys_guard_a_server(tmp_path: Path) -> None:
+    """With a file of keys all but /health wants one, and the curl line takes it from the shell."""
+    keys = tmp_path / "keys"
+    keys.write_text("a-secret-key\n")
+    guarded = start("--port", "0", "--threads", "1", "--api-key-file", str(keys))
+    try:
+        refused = httpx.get(f"{guarded.url}/v1/models")
+        result = subprocess.run(
+            ["sh", "-c", f"{guarded.curl_line} --silent"],
+            env={"NANOSERVE_API_KEY": "a-secret-key", "PATH": os.environ["PATH"]},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    finally:
+        stop(guarded)
+
+    assert refused.status_code == 401
+    assert json.loads(result.stdout)["choices"][0]["text"].startswith(" Paris")
+    assert not any("a-secret-key" in line for line in guarded.lines)
 
 
 def test_chat_command_streams_an_answer(server: Server) -> None:

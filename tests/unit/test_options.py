@@ -52,6 +52,7 @@ def test_impossible_engine_options_name_the_flag(values: dict[str, Any], flag: s
     [
         {"port": 70000},
         {"max_queue": -1},
+        {"max_queued_tokens": 0},
         {"drain_seconds": -1.0},
         {"log_level": "loud"},
         {"host": ""},

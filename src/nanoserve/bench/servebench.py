@@ -5,6 +5,7 @@ run to their full length. Knows only the OpenAI API, so any such server can be m
 """
 
 import asyncio
+import os
 import random
 import statistics
 import time
@@ -20,6 +21,7 @@ from nanoserve.bench.openai_answers import (
     broken_off,
     check_url,
     first_model,
+    key_headers,
     payload_of,
     read_chunk,
     refusal,
@@ -118,7 +120,8 @@ def run_workload(url: str, workload: Workload) -> ServeReport:
 
 async def _run(url: str, workload: Workload) -> ServeReport:
     slots = asyncio.Semaphore(workload.concurrency)
-    async with httpx.AsyncClient(base_url=url, timeout=_TIMEOUT) as client:
+    headers = key_headers(os.environ)
+    async with httpx.AsyncClient(base_url=url, timeout=_TIMEOUT, headers=headers) as client:
         model = first_model(await client.get("/v1/models"))
         started = time.perf_counter()
         times = await asyncio.gather(

@@ -1,5 +1,6 @@
 """`nanoserve chat`: a conversation with a running server in the terminal, streamed."""
 
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from nanoserve.bench.openai_answers import (
     broken_off,
     check_url,
     first_model,
+    key_headers,
     payload_of,
     read_chunk,
     refusal,
@@ -98,7 +100,7 @@ class ChatSession:
 def run_chat(session: ChatSession) -> int:
     """Hold a conversation on stdin and stdout until an empty line or the end of input."""
     is_terminal = sys.stdin.isatty()
-    with httpx.Client(timeout=_TIMEOUT) as client:
+    with httpx.Client(timeout=_TIMEOUT, headers=key_headers(os.environ)) as client:
         model = session.model(client)  # before the first question is typed
         if is_terminal:
             print(f"{model} at {session.url}; an empty line ends.")

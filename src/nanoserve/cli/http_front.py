@@ -2,18 +2,24 @@
 
 import contextlib
 import socket
+from collections.abc import Sequence
 
 from nanoserve import __version__
 from nanoserve.engine.async_bridge import AsyncEngine
 from nanoserve.launch.boot import BootedEngine
 from nanoserve.options import ServerOptions
 from nanoserve.server.app import build_app
+from nanoserve.server.prompt_queue import PromptQueue
 from nanoserve.server.serve import serve
 from nanoserve.server.serving_context import ServingContext
 
 
 def run_front(
-    booted: BootedEngine, name: str, listening: socket.socket, options: ServerOptions
+    booted: BootedEngine,
+    name: str,
+    listening: socket.socket,
+    options: ServerOptions,
+    api_keys: Sequence[str],
 ) -> int:
     """Start the engine's loop, serve until told to stop, and return the exit code.
 
@@ -22,6 +28,7 @@ def run_front(
         name: What clients call it.
         listening: Bound and listening; closed on the way out.
         options: Of the server.
+        api_keys: Who gets in; none lets everybody in.
     """
     limits = booted.limits
     engine = AsyncEngine(
@@ -38,8 +45,9 @@ def run_front(
         __version__,
         boot_info=booted.info,
         read_memory=booted.probe.read,
+        prompt_queue=PromptQueue(options.max_queued_tokens, engine.count_rejected),
     )
-    app = build_app(context)
+    app = build_app(context, api_keys)
     engine.start()
     with contextlib.closing(context):
         return serve(

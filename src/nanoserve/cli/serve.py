@@ -8,7 +8,7 @@ import shlex
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -21,12 +21,13 @@ from nanoserve.errors import OptionError
 from nanoserve.options import EngineOptions, ServerOptions
 from nanoserve.plan.boot_info import boot_lines
 from nanoserve.plan.boot_report import StageReport
+from nanoserve.server.api_keys import read_api_keys
 
 if TYPE_CHECKING:
     from nanoserve.launch.boot import BootedEngine
 
     Boot = Callable[[EngineOptions, "ConsoleListener"], BootedEngine]
-    RunFront = Callable[[BootedEngine, str, socket.socket, ServerOptions], int]
+    RunFront = Callable[[BootedEngine, str, socket.socket, ServerOptions, Sequence[str]], int]
 
 _BACKLOG = 1024  # connections the system holds while the loop is busy
 
@@ -83,6 +84,7 @@ def serve_model(engine_options: EngineOptions, server_options: ServerOptions) ->
     logging.basicConfig(
         level=server_options.log_level.upper(), format="%(levelname)s %(name)s: %(message)s"
     )
+    api_keys = read_api_keys(server_options.api_key_file, os.environ)
     console = Console(file=sys.stdout)
     console.print(f"nanoserve {__version__}", highlight=False)
     listener = ConsoleListener(console)
@@ -104,8 +106,9 @@ def serve_model(engine_options: EngineOptions, server_options: ServerOptions) ->
             console.print(line, highlight=False, markup=False, soft_wrap=True)
         seconds = time.perf_counter() - started
         console.print(f"ready in {seconds:.1f} s; {name} on {url}", highlight=False)
-        console.print(curl_line(url, name), highlight=False, markup=False, soft_wrap=True)
-        return run_front(booted, name, listening, server_options)
+        curl = curl_line(url, name, is_guarded=bool(api_keys))
+        console.print(curl, highlight=False, markup=False, soft_wrap=True)
+        return run_front(booted, name, listening, server_options, api_keys)
 
 
 def server_url(host: str, port: int) -> str:
@@ -113,10 +116,17 @@ def server_url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def curl_line(url: str, model_name: str) -> str:
-    """Return a command that can be pasted into another terminal."""
+def curl_line(url: str, model_name: str, is_guarded: bool = False) -> str:
+    """Return a command that can be pasted into another terminal.
+
+    Args:
+        url: Of the server.
+        model_name: What clients call the model.
+        is_guarded: Whether a key is needed; the shell has it, the log never does.
+    """
     body = {"model": model_name, "prompt": "The capital of France is", "temperature": 0}
-    return f"curl {shlex.quote(url)}/v1/completions -d {shlex.quote(json.dumps(body))}"
+    key = ' -H "Authorization: Bearer $NANOSERVE_API_KEY"' if is_guarded else ""
+    return f"curl {shlex.quote(url)}/v1/completions{key} -d {shlex.quote(json.dumps(body))}"
 
 
 def _bind(host: str, port: int) -> socket.socket:

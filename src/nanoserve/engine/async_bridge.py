@@ -136,6 +136,11 @@ class AsyncEngine:
             self._num_in_flight += num_requests
         return Reservation(num_requests, self._give_back)
 
+    def count_rejected(self, num_requests: int) -> None:
+        """Count requests that the caller turned away itself, in the same number."""
+        with self._changed:
+            self._num_rejected += num_requests
+
     def submit(
         self, requests: Sequence[GenerationRequest], places: Reservation | None = None
     ) -> OutputStream:

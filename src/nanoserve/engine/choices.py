@@ -5,8 +5,9 @@ Knows nothing of who asked. The seeds follow `SamplingParams.for_choice`.
 
 from collections.abc import Callable, Sequence
 
-from nanoserve.engine.interface import GenerationRequest, GrammarMatcher
+from nanoserve.engine.interface import GenerationRequest
 from nanoserve.sched.sampling_params import SamplingParams
+from nanoserve.text.grammar_spec import GrammarMatcher
 
 
 def fan_out(

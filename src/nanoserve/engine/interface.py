@@ -10,6 +10,7 @@ from typing import Protocol
 
 from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.sched.step import FinishReason, StepPlan, StepResult, TokenLogprobs
+from nanoserve.text.grammar_spec import GrammarMatcher
 
 
 class Runner(Protocol):
@@ -57,23 +58,8 @@ class TextCodec(Protocol):
         """Return a new incremental decoder that skips special tokens."""
         ...
 
-
-class GrammarMatcher(Protocol):
-    """Where one answer stands in the grammar it must follow."""
-
-    def allowed_tokens(self) -> bytes | None:
-        """Return a bit for each token id that may come next, lowest bit first; None allows all.
-
-        Once the answer is complete and can only end, the stop ids alone are allowed.
-        """
-        ...
-
-    def accept(self, token_id: int) -> None:
-        """Take in the token that came.
-
-        Raises:
-            ValueError: The grammar does not allow it.
-        """
+    def token_bytes(self, token_id: int) -> bytes:
+        """Return the bytes one token stands for, special tokens written out."""
         ...
 
 

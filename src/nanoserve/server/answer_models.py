@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from nanoserve.sched.step import FinishReason
 
-FinishReasonField = Literal["stop", "length"]
+FinishReasonField = Literal["stop", "length", "tool_calls"]
 
 
 class PromptTokensDetails(BaseModel):
@@ -28,12 +28,21 @@ class Usage(BaseModel):
     prompt_tokens_details: PromptTokensDetails
 
 
+class CompletionLogprobs(BaseModel):
+    """Lists of one entry per token; null where a prompt's first token follows nothing."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
+    text_offset: list[int]
+
+
 class CompletionChoice(BaseModel):
     """One answer, or a piece of it."""
 
     index: int
     text: str
-    logprobs: None
+    logprobs: CompletionLogprobs | None
     finish_reason: FinishReasonField | None
 
 
@@ -48,12 +57,50 @@ class CompletionBody(BaseModel):
     usage: Usage | None = None
 
 
+class ChatTopLogprob(BaseModel):
+    """A token that might have stood there, with its UTF-8 bytes."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class ChatTokenLogprob(ChatTopLogprob):
+    """A token of the answer, and the likeliest for its place."""
+
+    top_logprobs: list[ChatTopLogprob]
+
+
+class ChatLogprobs(BaseModel):
+    """One record per token of the answer."""
+
+    content: list[ChatTokenLogprob]
+    refusal: None
+
+
+class FunctionCall(BaseModel):
+    """A function and its arguments as JSON text."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(BaseModel):
+    """A call that the model makes."""
+
+    id: str
+    type: Literal["function"]
+    function: FunctionCall
+
+
 class ChatAnswerMessage(BaseModel):
-    """The assistant's turn."""
+    """The assistant's turn; `content` is null where it does nothing but call tools."""
 
     role: Literal["assistant"]
-    content: str
+    content: str | None
     refusal: None
+    reasoning_content: str | None = None
+    tool_calls: list[ToolCall] | None = None
 
 
 class ChatChoice(BaseModel):
@@ -61,7 +108,7 @@ class ChatChoice(BaseModel):
 
     index: int
     message: ChatAnswerMessage
-    logprobs: None
+    logprobs: ChatLogprobs | None
     finish_reason: FinishReasonField | None
 
 
@@ -76,11 +123,29 @@ class ChatBody(BaseModel):
     usage: Usage
 
 
+class FunctionCallDelta(BaseModel):
+    """The name, once, and pieces of the arguments."""
+
+    name: str | None = None
+    arguments: str
+
+
+class ToolCallDelta(BaseModel):
+    """What a chunk adds to a call; id, type and name come with its first piece."""
+
+    index: int
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: FunctionCallDelta
+
+
 class ChatDelta(BaseModel):
     """What a chunk adds to the assistant's turn."""
 
     role: Literal["assistant"] | None = None
     content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[ToolCallDelta] | None = None
 
 
 class ChatChunkChoice(BaseModel):
@@ -88,7 +153,7 @@ class ChatChunkChoice(BaseModel):
 
     index: int
     delta: ChatDelta
-    logprobs: None
+    logprobs: ChatLogprobs | None
     finish_reason: FinishReasonField | None
 
 
@@ -134,3 +199,26 @@ class ErrorBody(BaseModel):
     """The envelope of every error."""
 
     error: ErrorDetail
+
+
+class ModelCard(BaseModel):
+    """The model that is served, and how long prompt and output may be together."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    max_model_len: int
+
+
+class ModelList(BaseModel):
+    """All models: the one."""
+
+    object: Literal["list"]
+    data: list[ModelCard]
+
+
+class VersionBody(BaseModel):
+    """The version of nanoserve."""
+
+    version: str

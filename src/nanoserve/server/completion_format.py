@@ -1,36 +1,48 @@
 """A completion in OpenAI's words: whole, or as the chunks of a stream."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
+from nanoserve.engine.interface import TextCodec
 from nanoserve.server.answer import Answer, Piece
-from nanoserve.server.answer_models import CompletionBody, CompletionChoice, Usage, wire_reason
+from nanoserve.server.answer_head import AnswerHead
+from nanoserve.server.answer_models import (
+    CompletionBody,
+    CompletionChoice,
+    CompletionLogprobs,
+    FinishReasonField,
+    Usage,
+    wire_reason,
+)
+from nanoserve.server.logprob_format import CompletionLogprobWriter, ScoredToken
 
 
-@dataclass(frozen=True, slots=True)
 class CompletionFormat:
-    """The parts that all chunks of one answer share.
+    """Writes one answer.
 
-    Attributes:
-        answer_id: "cmpl-…".
-        created: Unix seconds.
-        model: The served name.
+    Log-probabilities wait for the next chunk with text, or the last one: a chunk without
+    text would be an answer that has nothing to say.
     """
 
-    answer_id: str
-    created: int
-    model: str
+    def __init__(self, head: AnswerHead, codec: TextCodec, has_logprobs: bool) -> None:
+        """Start before the first piece.
+
+        Args:
+            head: What every chunk begins with.
+            codec: Spells tokens.
+            has_logprobs: Whether the client asked for log-probabilities.
+        """
+        self._head = head
+        self._codec = codec
+        self._has_logprobs = has_logprobs
+        self._waiting: dict[int, list[ScoredToken]] = defaultdict(list)
+        self._writers: dict[int, CompletionLogprobWriter] = {}
 
     def whole(self, answer: Answer) -> CompletionBody:
         """Return the complete response."""
         choices = [
-            CompletionChoice(
-                index=index,
-                text=choice.text,
-                logprobs=None,
-                finish_reason=wire_reason(choice.finish_reason),
-            )
-            for index, choice in enumerate(answer.choices)
+            self._choice(index, choice.text, choice.tokens, wire_reason(choice.finish_reason))
+            for index, choice in enumerate(answer.shown())
         ]
         body = self._body(choices)
         body.usage = answer.usage()
@@ -42,15 +54,12 @@ class CompletionFormat:
 
     def chunks(self, piece: Piece) -> Iterator[CompletionBody]:
         """Yield the chunk of a piece; none if it neither adds text nor ends."""
+        waiting = self._waiting[piece.index]
+        waiting += piece.tokens
         if piece.text or piece.finish_reason is not None:
             reason = wire_reason(piece.finish_reason)
-            yield self._body(
-                [
-                    CompletionChoice(
-                        index=piece.index, text=piece.text, logprobs=None, finish_reason=reason
-                    )
-                ]
-            )
+            yield self._body([self._choice(piece.index, piece.text, waiting, reason)])
+            waiting.clear()
 
     def closing(self, usage: Usage) -> CompletionBody:
         """Return the chunk that holds the usage alone."""
@@ -58,11 +67,28 @@ class CompletionFormat:
         body.usage = usage
         return body
 
+    def _choice(
+        self,
+        index: int,
+        text: str,
+        tokens: Sequence[ScoredToken],
+        reason: FinishReasonField | None,
+    ) -> CompletionChoice:
+        logprobs = self._write(index, tokens)
+        return CompletionChoice(index=index, text=text, logprobs=logprobs, finish_reason=reason)
+
+    def _write(self, index: int, tokens: Sequence[ScoredToken]) -> CompletionLogprobs | None:
+        if not self._has_logprobs:
+            return None
+        if index not in self._writers:
+            self._writers[index] = CompletionLogprobWriter(self._codec)
+        return self._writers[index].write(tokens)
+
     def _body(self, choices: list[CompletionChoice]) -> CompletionBody:
         return CompletionBody(
-            id=self.answer_id,
+            id=self._head.answer_id,
             object="text_completion",
-            created=self.created,
-            model=self.model,
+            created=self._head.created,
+            model=self._head.model,
             choices=choices,
         )

@@ -1,63 +1,32 @@
-"""Request fields to prompts and sampling: every field is honoured or refused.
+"""Request fields to sampling: every field is honoured or refused.
 
-Pure but for the codec and the template it is handed; called off the event loop, since
-long prompts cost time. Types have been checked in `protocol`.
+Pure. Types have been checked in `protocol`, ranges are checked by `SamplingParams`; where
+the wire has another name for a parameter, the error says the wire's.
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+import re
+from typing import Any
 
-from nanoserve.engine.interface import TextCodec
-from nanoserve.errors import InvalidRequestError, PromptTooLongError
-from nanoserve.sched.admission import EngineLimits, admit_or_refuse
-from nanoserve.sched.sampling_params import SamplingParams
-from nanoserve.server.protocol import (
-    ChatCompletionRequest,
-    ChatMessage,
-    CompletionRequest,
-    GenerationFields,
-)
+from nanoserve.errors import InvalidRequestError
+from nanoserve.sched.sampling_params import MAX_LOGPROBS, MAX_N, SamplingParams
+from nanoserve.server.chat_protocol import ChatCompletionRequest
+from nanoserve.server.protocol import CompletionRequest, GenerationFields
 
 MAX_CHOICES = 128  # prompts * n of one call
-_LARGEST_VOCABULARY = 2**31 - 1  # ids are 32-bit everywhere below
-_MAX_COMPOSED_CHARS = 4  # that Unicode normalisation makes one character of
+MAX_COMPLETION_LOGPROBS = 5  # as in OpenAI's API
 DEFAULT_COMPLETION_TOKENS = 16  # as in OpenAI's API
+MAX_PRIORITY = 2**31 - 1
+_LARGEST_VOCABULARY = 2**31 - 1  # ids are 32-bit everywhere below
+_TOKEN_ID = re.compile(r"-?[0-9]{1,10}")
 
 # Fields that change the answer and are not implemented: the values that change nothing.
 NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "repetition_penalty": (1,),
-    "logit_bias": (None, {}),
-    "min_tokens": (0, None),
-    "include_stop_str_in_output": (False, None),
-    "priority": (0, None),
-    "echo": (False, None),
     "suffix": (None, ""),
-    "logprobs": (None, False),
-    "top_logprobs": (0, None),
-    "tools": (None, []),
-    "tool_choice": ("none", None),
     "functions": (None, []),
     "function_call": ("none", None),
-    "response_format": (None, {"type": "text"}),
     "modalities": (None, ["text"]),
 }
-
-
-class ChatRenderer(Protocol):
-    """What the server needs of a chat template."""
-
-    def render(
-        self,
-        messages: list[dict[str, Any]],
-        *,
-        add_generation_prompt: bool = True,
-        **variables: Any,
-    ) -> str:
-        """Return the conversation as the model was trained to read it."""
-        ...
 
 
 def refuse_unsupported(fields: GenerationFields) -> None:
@@ -67,9 +36,8 @@ def refuse_unsupported(fields: GenerationFields) -> None:
         InvalidRequestError: Names the field, its value and the one that is possible.
     """
     for name, neutral in NEUTRAL_VALUES.items():
-        value = getattr(fields, name, neutral[0])
-        possible = json.dumps(neutral[0])
-        if not any(value == allowed and type(value) in _like(allowed) for allowed in neutral):
+        if getattr(fields, name, neutral[0]) not in neutral:
+            possible = json.dumps(neutral[0])
             message = f"{name} is not supported by this server; leave it out or send {possible}."
             raise InvalidRequestError(message, name)
     if fields.stream_options is not None and not fields.stream:
@@ -77,26 +45,47 @@ def refuse_unsupported(fields: GenerationFields) -> None:
         raise InvalidRequestError(message, "stream_options")
 
 
-def _like(allowed: Any) -> tuple[type, ...]:
-    """Return the types that may equal a neutral value: 0 is no False for `logprobs`."""
-    is_number = isinstance(allowed, (int, float)) and not isinstance(allowed, bool)
-    return (int, float) if is_number else (type(allowed),)
-
-
 def completion_sampling(fields: CompletionRequest) -> SamplingParams:
-    """Return how a completion is sampled.
+    """Return how a completion is sampled; `n` is the number to generate, `best_of` or `n`.
 
     Raises:
         InvalidRequestError: A field is out of range or not supported.
     """
     refuse_unsupported(fields)
-    if fields.best_of is not None and fields.best_of != (fields.n or 1):
-        message = (
-            f"best_of is {fields.best_of}; this server supports only best_of = n ({fields.n})."
-        )
+    _check_range("logprobs", fields.logprobs, 0, MAX_COMPLETION_LOGPROBS)
+    max_tokens = DEFAULT_COMPLETION_TOKENS if fields.max_tokens is None else fields.max_tokens
+    scores_prompt = bool(fields.echo) and (fields.logprobs is not None or max_tokens == 0)
+    if max_tokens == 0 and not fields.echo:
+        message = "max_tokens is 0; it must be at least 1 (0 only with echo)."
+        raise InvalidRequestError(message, "max_tokens")
+    chooses = _num_samples(fields) > num_shown(fields)
+    return _sampling(
+        fields,
+        max_tokens=max_tokens,
+        n=_num_samples(fields),
+        num_logprobs=0 if chooses and fields.logprobs is None else fields.logprobs,
+        num_prompt_logprobs=(fields.logprobs or 0) if scores_prompt else None,
+    )
+
+
+def num_shown(fields: GenerationFields) -> int:
+    """Return how many answers of each prompt the client gets."""
+    return 1 if fields.n is None else fields.n
+
+
+def _num_samples(fields: CompletionRequest) -> int:
+    """Return how many answers of each prompt are generated, of which the best are shown."""
+    shown = num_shown(fields)
+    _check_range("n", shown, 1, MAX_N)
+    best_of = shown if fields.best_of is None else fields.best_of
+    if best_of < shown:
+        message = f"best_of is {best_of}; it must be at least n, {shown}."
         raise InvalidRequestError(message, "best_of")
-    default = DEFAULT_COMPLETION_TOKENS
-    return _sampling(fields, default if fields.max_tokens is None else fields.max_tokens)
+    _check_range("best_of", best_of, None, MAX_N)
+    if best_of > shown and fields.stream:
+        message = f"best_of is {best_of} and n is {shown}: which are best is not known in a stream."
+        raise InvalidRequestError(message, "best_of")
+    return best_of
 
 
 def chat_sampling(fields: ChatCompletionRequest) -> SamplingParams:
@@ -106,29 +95,41 @@ def chat_sampling(fields: ChatCompletionRequest) -> SamplingParams:
         InvalidRequestError: A field is out of range or not supported.
     """
     refuse_unsupported(fields)
-    if fields.max_completion_tokens is not None:
-        if fields.max_completion_tokens < 1:
-            message = (
-                f"max_completion_tokens is {fields.max_completion_tokens}; it must be at least 1."
-            )
-            raise InvalidRequestError(message, "max_completion_tokens")
-        return _sampling(fields, fields.max_completion_tokens)
-    return _sampling(fields, fields.max_tokens)
+    _check_range("max_completion_tokens", fields.max_completion_tokens, 1, None)
+    _check_range("top_logprobs", fields.top_logprobs, 0, MAX_LOGPROBS)
+    if fields.top_logprobs is not None and not fields.logprobs:
+        message = "top_logprobs is only possible with logprobs=true."
+        raise InvalidRequestError(message, "top_logprobs")
+    newer = fields.max_completion_tokens
+    return _sampling(
+        fields,
+        max_tokens=fields.max_tokens if newer is None else newer,
+        n=num_shown(fields),
+        num_logprobs=(fields.top_logprobs or 0) if fields.logprobs else None,
+    )
 
 
-def _sampling(fields: GenerationFields, max_tokens: int | None) -> SamplingParams:
+def _sampling(fields: GenerationFields, **resolved: int | None) -> SamplingParams:
+    """Return the parameters; `resolved` are those that endpoints spell differently."""
     stop = fields.stop or ()
+    _check_range("priority", fields.priority, -MAX_PRIORITY, MAX_PRIORITY)
+    parameters: dict[str, Any] = resolved
     return SamplingParams(
-        max_tokens=max_tokens,
         temperature=fields.temperature,
         top_p=fields.top_p,
         top_k=_top_k(fields.top_k),
         min_p=fields.min_p,
         seed=fields.seed,
-        n=1 if fields.n is None else fields.n,
+        presence_penalty=fields.presence_penalty,
+        frequency_penalty=fields.frequency_penalty,
+        repetition_penalty=fields.repetition_penalty,
+        logit_bias=_logit_bias(fields.logit_bias or {}),
         stop=(stop,) if isinstance(stop, str) else tuple(stop),
         stop_token_ids=tuple(fields.stop_token_ids or ()),
+        include_stop=bool(fields.include_stop_str_in_output),
         ignore_eos=bool(fields.ignore_eos),
+        min_tokens=fields.min_tokens or 0,
+        **parameters,
     )
 
 
@@ -137,11 +138,29 @@ def _top_k(top_k: int | None) -> int:
     return 0 if top_k is None or top_k == -1 or top_k > _LARGEST_VOCABULARY else top_k
 
 
-def split_prompts(fields: CompletionRequest) -> list[str | list[int]]:
-    """Return the prompts of a call, each a text or a list of token ids."""
-    prompt: Any = fields.prompt  # its shape has been checked
-    is_one = isinstance(prompt, str) or isinstance(prompt[0], int)
-    return [prompt] if is_one else list(prompt)
+def _logit_bias(biases: dict[str, float]) -> tuple[tuple[int, float], ...]:
+    for key in biases:
+        if not _TOKEN_ID.fullmatch(key):
+            message = f"logit_bias has the key {key!r}; keys are token ids."
+            raise InvalidRequestError(message, "logit_bias")
+    by_id = {int(key): bias for key, bias in biases.items()}
+    if len(by_id) < len(biases):
+        message = "logit_bias has two keys for one token id, such as '5' and '05'."
+        raise InvalidRequestError(message, "logit_bias")
+    return tuple(by_id.items())
+
+
+def _check_range(name: str, value: int | None, low: int | None, high: int | None) -> None:
+    if value is None:
+        return
+    if low is not None and value < low:
+        allowed = f"at least {low}" if high is None else f"between {low} and {high}"
+    elif high is not None and value > high:
+        allowed = f"at most {high}" if low is None else f"between {low} and {high}"
+    else:
+        return
+    message = f"{name} is {value}; it must be {allowed}."
+    raise InvalidRequestError(message, name)
 
 
 def check_num_choices(num_choices: int, max_in_flight: int) -> None:
@@ -152,86 +171,8 @@ def check_num_choices(num_choices: int, max_in_flight: int) -> None:
     """
     limit = min(MAX_CHOICES, max_in_flight)
     if num_choices > limit:
-        message = f"The call asks for {num_choices} answers (prompts * n); it may ask for {limit}."
+        message = (
+            f"The call asks for {num_choices} answers (prompts * n, or * best_of); "
+            f"it may ask for {limit}."
+        )
         raise InvalidRequestError(message, "n")
-
-
-def encode_prompts(
-    prompts: Sequence[str | list[int]], codec: TextCodec, limit_tokens: int
-) -> Iterator[tuple[int, ...]]:
-    """Yield the token ids of each prompt; texts get the tokenizer's own special tokens.
-
-    Raises:
-        PromptTooLongError: A text is so long that it need not be tokenised to refuse it.
-    """
-    for prompt in prompts:
-        if isinstance(prompt, str):
-            _check_length(prompt, codec, limit_tokens, "prompt")
-            yield tuple(codec.encode(prompt))
-        else:
-            yield tuple(prompt)
-
-
-def _check_length(text: str, codec: TextCodec, limit_tokens: int, param: str) -> None:
-    """Refuse a text that has more tokens than `limit_tokens` even if all are the longest."""
-    longest = codec.longest_token_chars * _MAX_COMPOSED_CHARS
-    fewest_tokens = -(-len(text) // longest)
-    if fewest_tokens > limit_tokens:
-        raise PromptTooLongError(limit_tokens, fewest_tokens, 1, param, is_counted=False)
-
-
-def encode_chat(
-    fields: ChatCompletionRequest,
-    codec: TextCodec,
-    template: ChatRenderer | None,
-    limit_tokens: int,
-) -> tuple[int, ...]:
-    """Render a conversation and return its token ids; the template brings its own BOS.
-
-    Raises:
-        InvalidRequestError: There is no template, or it refuses the conversation.
-        PromptTooLongError: The text need not be tokenised to refuse it.
-    """
-    if template is None:
-        message = "This model has no chat template. Use /v1/completions."
-        raise InvalidRequestError(message, "messages")
-    options = fields.chat_template_kwargs
-    variables = {} if options is None else options.model_dump(exclude_none=True)
-    messages = [_plain_message(message) for message in fields.messages]
-    text = template.render(messages, add_generation_prompt=True, **variables)
-    _check_length(text, codec, limit_tokens, "messages")
-    return tuple(codec.encode(text, add_special_tokens=False))
-
-
-def _plain_message(message: ChatMessage) -> dict[str, Any]:
-    """Return a message as templates expect it: text content, and no developer role."""
-    content = message.content
-    if not isinstance(content, str):
-        content = "\n".join(part.text for part in content)
-    role = "system" if message.role == "developer" else message.role
-    optional = {"name": message.name, "tool_call_id": message.tool_call_id}
-    present = {key: value for key, value in optional.items() if value is not None}
-    return {"role": role, "content": content, **present}
-
-
-def admit_prompts(
-    limits: EngineLimits, prompts: Sequence[tuple[int, ...]], sampling: SamplingParams, param: str
-) -> list[SamplingParams]:
-    """Check each prompt against the engine's limits; return its sampling, resolved.
-
-    Args:
-        limits: Of the engine.
-        prompts: Token ids.
-        sampling: Of the call.
-        param: The field the prompts came from.
-
-    Raises:
-        InvalidRequestError: A prompt is empty or has an impossible token id.
-        PromptTooLongError: A prompt and its output pass the context.
-    """
-    try:
-        return [admit_or_refuse(limits, prompt, sampling) for prompt in prompts]
-    except PromptTooLongError as error:
-        raise PromptTooLongError(
-            error.limit_tokens, error.prompt_tokens, error.requested_tokens, param
-        ) from None

@@ -9,7 +9,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from nanoserve.errors import EngineError, NanoserveError, QueueFullError, RequestError
+from nanoserve.errors import (
+    EngineError,
+    NanoserveError,
+    QueueFullError,
+    RequestError,
+    UnauthorizedError,
+)
 from nanoserve.server.sse import ClientGoneError
 
 CLIENT_CLOSED_REQUEST = 499  # nginx's word for it; nobody reads this response
@@ -49,10 +55,12 @@ def _shorten(text: str, max_chars: int) -> str:
 
 
 def error_response(error: Exception) -> Response:
-    """Return the response of an exception, with Retry-After where waiting helps."""
+    """Return the response of an exception, with the headers that say what would help."""
     headers = {}
     if isinstance(error, QueueFullError):
         headers["retry-after"] = str(error.retry_after_s)
+    if isinstance(error, UnauthorizedError):
+        headers["www-authenticate"] = "Bearer"
     return json_response(error_body(error), error_status(error), headers)
 
 

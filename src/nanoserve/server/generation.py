@@ -5,23 +5,23 @@ then a status line. Whatever way a call ends, its requests are aborted if they s
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nanoserve.engine.choices import fan_out
-from nanoserve.engine.interface import GenerationRequest, OutputDelta
-from nanoserve.engine.output_stream import OutputStream
+from nanoserve.engine.interface import OutputDelta
 from nanoserve.errors import NanoserveError
-from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.server.answer import Answer, Piece
-from nanoserve.server.answer_models import Usage
-from nanoserve.server.convert import admit_prompts, check_num_choices
+from nanoserve.server.auth import salt_of
+from nanoserve.server.convert import check_num_choices
 from nanoserve.server.error_response import error_body, strict_json
+from nanoserve.server.generation_call import AnswerFormat, GenerationCall
+from nanoserve.server.prepared_call import PreparedCall, prepare_call
+from nanoserve.server.prompt_queue import QueuedCall, QueuedStream
 from nanoserve.server.protocol import StreamOptions
 from nanoserve.server.serving_context import ServingContext
 from nanoserve.server.sse import (
@@ -34,49 +34,6 @@ from nanoserve.server.sse import (
 logger = logging.getLogger(__name__)
 
 
-class AnswerFormat(Protocol):
-    """How one endpoint words an answer."""
-
-    def whole(self, answer: Answer) -> BaseModel:
-        """Return the complete response."""
-        ...
-
-    def opening(self, num_choices: int) -> Iterator[Any]:
-        """Yield the chunks before any text."""
-        ...
-
-    def chunks(self, piece: Piece) -> Iterator[Any]:
-        """Yield the chunks of one piece."""
-        ...
-
-    def closing(self, usage: Usage) -> BaseModel:
-        """Return the chunk that holds the usage alone."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class GenerationCall:
-    """One validated call.
-
-    Attributes:
-        answer_format: Words and id of the answer.
-        answer_id: Start of the request ids.
-        sampling: As asked; `n` choices per prompt.
-        num_prompts: Known before anything is tokenised.
-        encode: Returns the token ids of each prompt; run off the event loop.
-        prompt_param: The field the prompts came from.
-        stream_options: None for a unary answer.
-    """
-
-    answer_format: AnswerFormat
-    answer_id: str
-    sampling: SamplingParams
-    num_prompts: int
-    encode: Callable[[], Iterable[tuple[int, ...]]]
-    prompt_param: str
-    stream_options: StreamOptions | None
-
-
 async def generate(request: Request, context: ServingContext, call: GenerationCall) -> Response:
     """Answer a call.
 
@@ -85,42 +42,49 @@ async def generate(request: Request, context: ServingContext, call: GenerationCa
         EngineError: It failed before the first delta, or, unary, before the last.
         ClientGoneError: Nobody waits for the answer any more.
     """
-    engine = context.engine
-    num_choices = call.num_prompts * call.sampling.n
-    check_num_choices(num_choices, engine.max_in_flight)
-    with engine.reserve(num_choices) as places:
-        requests = await context.off_loop(prepare_requests, context, call)
-        stream = engine.submit(requests, places)
-    answer = Answer(requests, call.sampling.n)
+    prepared, stream = await _submit(request, context, call)
     try:
+        answer = Answer(prepared.requests, call.sampling.n, call.num_shown, prepared.echoes)
+        answer_format = call.make_format(prepared.prompts)
         if call.stream_options is None:
             await unless_client_goes(request.receive, _collect(stream, answer))
-            body = call.answer_format.whole(answer).model_dump_json(exclude_unset=True)
+            stream.close()
+            body = await context.off_loop(_whole_body, answer_format, answer)
             return Response(body, media_type="application/json")
         first = await unless_client_goes(request.receive, anext(stream))
         opening = answer.take(first)
     except BaseException:
         stream.close()
         raise
-    frames = StreamFrames(call.answer_format, call.stream_options, answer)
+    frames = StreamFrames(answer_format, call.stream_options, answer)
     return EventStreamResponse(frames.all(opening, stream), stream.close)
 
 
-def prepare_requests(context: ServingContext, call: GenerationCall) -> list[GenerationRequest]:
-    """Tokenise and admit a call's prompts; return one request per choice.
+async def _submit(
+    request: Request, context: ServingContext, call: GenerationCall
+) -> tuple[PreparedCall, QueuedStream]:
+    """Take the places, prepare off the loop, and queue the requests."""
+    engine = context.engine
+    check_num_choices(call.num_choices, engine.max_in_flight)
+    queued = QueuedCall(context.prompt_queue)
+    try:
+        with engine.reserve(call.num_choices) as places:
+            queued.expect(call.min_prompt_tokens * call.sampling.n, call.num_choices)
+            prepared = await context.off_loop(prepare_call, context, call, salt_of(request))
+            queued.add(prepared.requests)
+            stream = engine.submit(prepared.requests, places)
+    except BaseException:
+        queued.close()
+        raise
+    return prepared, QueuedStream(stream, queued)
 
-    Raises:
-        RequestError: A prompt cannot be served.
-    """
-    limits = context.engine.limits
-    prompts, samplings = [], []
-    for prompt in call.encode():  # the first one that is too long ends the work
-        samplings += admit_prompts(limits, [prompt], call.sampling, call.prompt_param)
-        prompts.append(prompt)
-    return fan_out(call.answer_id, prompts, samplings)
+
+def _whole_body(answer_format: AnswerFormat, answer: Answer) -> str:
+    """Write a unary answer; many log-probabilities take their time."""
+    return answer_format.whole(answer).model_dump_json(exclude_unset=True)
 
 
-async def _collect(stream: OutputStream, answer: Answer) -> None:
+async def _collect(stream: QueuedStream, answer: Answer) -> None:
     async for delta in stream:
         answer.take(delta)
 

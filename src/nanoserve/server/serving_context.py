@@ -1,6 +1,7 @@
 """What every handler is given: the engine, the text side, and the model's name."""
 
 import asyncio
+import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -12,7 +13,9 @@ from nanoserve.engine.async_bridge import AsyncEngine
 from nanoserve.engine.interface import TextCodec
 from nanoserve.errors import UnknownModelError
 from nanoserve.plan.memory_budget import MemoryReading
-from nanoserve.server.convert import ChatRenderer
+from nanoserve.server.prompt_encoding import ChatRenderer
+from nanoserve.server.prompt_queue import PromptQueue
+from nanoserve.text.grammar_spec import GrammarCompiler
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -22,6 +25,10 @@ _TEXT_THREADS = 2  # parsing, templates and tokenising, away from the event loop
 
 def _text_threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_TEXT_THREADS, thread_name_prefix="nanoserve-text")
+
+
+def _unbounded_queue() -> PromptQueue:
+    return PromptQueue(sys.maxsize, lambda num_requests: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,8 @@ class ServingContext:
         boot_info: What the boot says of itself, as `plan.boot_info` makes it; None where the
             engine was wired without one.
         read_memory: Asks the device how its memory stands now; None where there is none to ask.
+        grammar_compiler: None where answers cannot be made to follow a grammar.
+        prompt_queue: Bounds the prompt tokens that wait.
         wall_clock: Unix seconds, for `created`.
         new_id: A fresh unique string, for answer and request ids.
         text_threads: Where parsing and tokenising run.
@@ -50,6 +59,8 @@ class ServingContext:
     version: str
     boot_info: Mapping[str, Any] | None = None
     read_memory: Callable[[], MemoryReading] | None = None
+    grammar_compiler: GrammarCompiler | None = None
+    prompt_queue: PromptQueue = field(default_factory=_unbounded_queue)
     wall_clock: Callable[[], float] = time.time
     new_id: Callable[[], str] = lambda: uuid.uuid4().hex
     text_threads: ThreadPoolExecutor = field(default_factory=_text_threads)

@@ -45,6 +45,9 @@ class ChatTemplate:
 
     Behaves like transformers' `apply_chat_template`: blocks trimmed, `break` and `continue`,
     `raise_exception`, `strftime_now`, a `tojson` that escapes nothing, `{% generation %}`.
+
+    Attributes:
+        source: As it was handed in.
     """
 
     def __init__(self, source: str, bos_token: str | None, eos_token: str | None) -> None:
@@ -53,6 +56,7 @@ class ChatTemplate:
         Raises:
             UnsupportedModelError: It is not a template jinja2 understands.
         """
+        self.source = source
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
         environment = _Environment()
         try:

@@ -7,6 +7,7 @@ from nanoserve.bench.openai_answers import (
     NotOpenAIError,
     check_url,
     first_model,
+    key_headers,
     payload_of,
     read_chunk,
     refusal,
@@ -17,6 +18,12 @@ from nanoserve.errors import OptionError
 
 URL = "http://127.0.0.1:8000"
 MODELS = b'{"data": [{"id": "m"}]}'
+
+
+def test_key_comes_from_the_environment() -> None:
+    """Commands that talk to a guarded server send it; without one they send nothing."""
+    assert key_headers({"NANOSERVE_API_KEY": "a-key"}) == {"authorization": "Bearer a-key"}
+    assert key_headers({}) == key_headers({"NANOSERVE_API_KEY": ""}) == {}
 
 
 @pytest.mark.parametrize("url", ["", "x", "ftp://a", "http://", "http://h:99999", "http://h:x"])

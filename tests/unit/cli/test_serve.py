@@ -1,5 +1,7 @@
 """`serve`: the address it binds and prints."""
 
+from pathlib import Path
+
 import pytest
 
 from nanoserve.cli.serve import curl_line, serve_model, server_url
@@ -12,6 +14,21 @@ def test_ipv6_address_is_printed_in_brackets() -> None:
     assert server_url("127.0.0.1", 80) == "http://127.0.0.1:80"
     assert server_url("::1", 80) == "http://[::1]:80"
     assert curl_line(server_url("::1", 80), "m").startswith("curl 'http://[::1]:80'/v1/")
+
+
+def test_curl_line_of_a_guarded_server_takes_the_key_from_the_shell() -> None:
+    """The command works where the key is set, and no key is printed."""
+    line = curl_line("http://x", "m", is_guarded=True)
+
+    assert '/v1/completions -H "Authorization: Bearer $NANOSERVE_API_KEY" -d ' in line
+
+
+def test_unreadable_keys_stop_before_the_boot(tmp_path: Path) -> None:
+    """A server that was to be guarded does not start open."""
+    options = ServerOptions(port=0, api_key_file=str(tmp_path / "absent"))
+
+    with pytest.raises(OptionError, match="--api-key-file"):
+        serve_model(EngineOptions(), options)
 
 
 @pytest.mark.parametrize("host", ["a" * 70, "\u00e9" * 70, "a..b"])

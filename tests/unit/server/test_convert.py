@@ -1,25 +1,20 @@
-"""Fields to prompts and sampling."""
+"""Fields to sampling."""
 
 from typing import Any
 
 import pytest
 
-from nanoserve.errors import InvalidRequestError, PromptTooLongError
+from nanoserve.errors import InvalidRequestError
 from nanoserve.sched.sampling_params import SamplingParams
+from nanoserve.server.chat_protocol import ChatCompletionRequest
 from nanoserve.server.convert import (
     NEUTRAL_VALUES,
-    admit_prompts,
     chat_sampling,
     check_num_choices,
     completion_sampling,
-    encode_chat,
-    encode_prompts,
-    split_prompts,
+    num_shown,
 )
-from nanoserve.server.protocol import ChatCompletionRequest, CompletionRequest
-from nanoserve.text.chat_template import ChatTemplate
-from tests.builders import CHAT_TEMPLATE, make_limits
-from tests.fakes import ByteTokenizer
+from nanoserve.server.protocol import CompletionRequest
 
 USER = {"role": "user", "content": "x"}
 
@@ -45,6 +40,13 @@ def test_every_field_arrives() -> None:
         stop=["a", "b"],
         stop_token_ids=[1, 2],
         ignore_eos=True,
+        presence_penalty=-1,
+        frequency_penalty=0.25,
+        repetition_penalty=1.5,
+        logit_bias={"5": -100, "6": 1.5},
+        min_tokens=4,
+        include_stop_str_in_output=True,
+        logprobs=5,
     )
 
     assert completion_sampling(fields) == SamplingParams(
@@ -58,6 +60,13 @@ def test_every_field_arrives() -> None:
         stop=("a", "b"),
         stop_token_ids=(1, 2),
         ignore_eos=True,
+        presence_penalty=-1.0,
+        frequency_penalty=0.25,
+        repetition_penalty=1.5,
+        logit_bias=((5, -100.0), (6, 1.5)),
+        min_tokens=4,
+        include_stop=True,
+        num_logprobs=5,
     )
 
 
@@ -86,53 +95,104 @@ def test_top_k_that_keeps_all(top_k: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
+    ("fields", "num_logprobs", "num_prompt_logprobs"),
     [
-        ("presence_penalty", 0.1),
-        ("frequency_penalty", -1.0),
-        ("repetition_penalty", 1.1),
-        ("logit_bias", {"1": 5.0}),
-        ("min_tokens", 1),
-        ("include_stop_str_in_output", True),
-        ("priority", 1),
-        ("echo", True),
-        ("suffix", "x"),
-        ("logprobs", 0),
+        ({}, None, None),
+        ({"logprobs": 0}, 0, None),
+        ({"logprobs": 3, "echo": True}, 3, 3),
+        ({"logprobs": 0, "echo": True, "max_tokens": 0}, 0, 0),
+        ({"echo": True}, None, None),
+        ({"echo": True, "max_tokens": 0}, None, 0),
+        ({"best_of": 2}, 0, None),
+        ({"best_of": 2, "logprobs": 1}, 1, None),
     ],
 )
-def test_unsupported_values_are_refused_by_name(field: str, value: Any) -> None:
-    """Each would change the answer, so none is ignored."""
-    with pytest.raises(InvalidRequestError, match=field) as caught:
-        completion_sampling(completion(**{field: value}))
+def test_completion_logprobs(
+    fields: dict[str, Any], num_logprobs: int | None, num_prompt_logprobs: int | None
+) -> None:
+    """Echo scores the prompt where logprobs are asked for; best_of needs scores to choose."""
+    sampling = completion_sampling(completion(**fields))
 
-    assert caught.value.param == field
+    assert sampling.num_logprobs == num_logprobs
+    assert sampling.num_prompt_logprobs == num_prompt_logprobs
+
+
+def test_chat_logprobs() -> None:
+    """Without top_logprobs the tokens alone are scored."""
+    assert chat_sampling(chat(logprobs=True)).num_logprobs == 0
+    assert chat_sampling(chat(logprobs=True, top_logprobs=20)).num_logprobs == 20
+    assert chat_sampling(chat(logprobs=False)).num_logprobs is None
+
+
+def test_best_of_is_what_is_generated() -> None:
+    """`n` of them are shown."""
+    fields = completion(best_of=5, n=2)
+
+    assert (completion_sampling(fields).n, num_shown(fields)) == (5, 2)
+    assert completion_sampling(completion(best_of=2, n=2, stream=True)).n == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"suffix": "x"}, "suffix"),
+        ({"logprobs": 6}, "logprobs"),
+        ({"logprobs": -1}, "logprobs"),
+        ({"best_of": 1, "n": 2}, "best_of"),
+        ({"best_of": 129}, "best_of"),
+        ({"best_of": 2, "stream": True}, "best_of"),
+        ({"best_of": 2, "n": 0}, "n"),
+        ({"n": 129}, "n"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": -1, "echo": True}, "max_tokens"),
+        ({"min_tokens": 17}, "min_tokens"),
+        ({"logit_bias": {"x": 1}}, "logit_bias"),
+        ({"logit_bias": {" 5": 1}}, "logit_bias"),
+        ({"logit_bias": {"5": 1, "05": 2}}, "logit_bias"),
+        ({"logit_bias": {"-5": 1}}, "logit_bias"),
+        ({"logit_bias": {"5": 1000}}, "logit_bias"),
+        ({"presence_penalty": 2.1}, "presence_penalty"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"priority": 2**31}, "priority"),
+        ({"stream_options": {}}, "stream_options"),
+    ],
+)
+def test_impossible_completions_are_refused_by_name(fields: dict[str, Any], param: str) -> None:
+    """Each names the field at fault."""
+    with pytest.raises(InvalidRequestError, match=param) as caught:
+        completion_sampling(completion(**fields))
+
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"max_completion_tokens": 0, "max_tokens": 5}, "max_completion_tokens"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"functions": [{}]}, "functions"),
+        ({"function_call": "auto"}, "function_call"),
+        ({"modalities": ["audio"]}, "modalities"),
+    ],
+)
+def test_impossible_chats_are_refused_by_name(fields: dict[str, Any], param: str) -> None:
+    """Each names the field as it was sent."""
+    with pytest.raises(InvalidRequestError, match=param) as caught:
+        chat_sampling(chat(**fields))
+
+    assert caught.value.param == param
 
 
 def test_neutral_values_are_accepted() -> None:
     """What changes nothing may be said, null included."""
     for name, values in NEUTRAL_VALUES.items():
         for value in values:
-            if name in CompletionRequest.model_fields and (name, value) != ("logprobs", False):
+            if name in CompletionRequest.model_fields:
                 completion_sampling(completion(**{name: value}))
             if name in ChatCompletionRequest.model_fields:
                 chat_sampling(chat(**{name: value}))
-
-
-@pytest.mark.parametrize(("best_of", "n"), [(3, 2), (1, 2)])
-def test_best_of_must_be_n(best_of: int, n: int) -> None:
-    """Sampling more than is shown is not supported."""
-    completion_sampling(completion(best_of=n, n=n))
-    with pytest.raises(InvalidRequestError, match="best_of"):
-        completion_sampling(completion(best_of=best_of, n=n))
-
-
-def test_prompts_are_split_by_shape() -> None:
-    """A list of ids is one prompt; a list of lists or of texts is several."""
-    assert split_prompts(completion(prompt="ab")) == ["ab"]
-    assert split_prompts(completion(prompt=[1, 2])) == [[1, 2]]
-    assert split_prompts(completion(prompt=["a", "b"])) == ["a", "b"]
-    assert split_prompts(completion(prompt=[[1], [2]])) == [[1], [2]]
-    assert list(encode_prompts(["a", [7]], ByteTokenizer(), 8)) == [(97,), (7,)]
 
 
 def test_choices_are_bounded() -> None:
@@ -141,61 +201,3 @@ def test_choices_are_bounded() -> None:
     for num_choices, max_in_flight in ((129, 500), (5, 4)):
         with pytest.raises(InvalidRequestError, match=f"asks for {num_choices}"):
             check_num_choices(num_choices, max_in_flight)
-
-
-class _Recorder(ByteTokenizer):
-    """Notes whether special tokens were asked for."""
-
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        self.added_special_tokens = add_special_tokens
-        return super().encode(text)
-
-
-def test_rendered_chat_gets_no_second_bos() -> None:
-    """The template's text is tokenised as it is; developer is shown as system."""
-    codec = _Recorder()
-    template = ChatTemplate("<s>" + CHAT_TEMPLATE, "<s>", None)
-    fields = chat(messages=[{"role": "developer", "content": "be"}, USER])
-
-    token_ids = encode_chat(fields, codec, template, 99)
-
-    assert bytes(token_ids).decode() == "<s><system>be\n<user>x\n<assistant>"
-    assert codec.added_special_tokens is False
-
-
-def test_template_variables_reach_the_template() -> None:
-    """`enable_thinking` is handed on; what is not set is not defined."""
-    template = ChatTemplate("{{ enable_thinking is defined }} {{ enable_thinking }}", None, None)
-
-    fields = chat(chat_template_kwargs={"enable_thinking": False})
-
-    assert bytes(encode_chat(fields, ByteTokenizer(), template, 99)) == b"True False"
-    assert bytes(encode_chat(chat(), ByteTokenizer(), template, 99)) == b"False "
-
-
-def test_hopeless_text_is_refused_untokenised() -> None:
-    """A text longer than the context's longest tokens costs no tokenising."""
-    codec = _Recorder()
-    with pytest.raises(PromptTooLongError, match="has at least 9 prompt tokens") as caught:
-        list(encode_prompts(["x", "y" * 33], codec, 8))
-    with pytest.raises(PromptTooLongError, match="has at least 9 prompt tokens"):
-        encode_chat(chat(), codec, ChatTemplate("y" * 33, None, None), 8)
-
-    assert caught.value.code == "context_length_exceeded"
-    assert list(encode_prompts(["y" * 32], codec, 8)) == [(121,) * 32]
-
-
-def test_bad_length_is_named_as_it_was_sent() -> None:
-    """`max_completion_tokens` goes before `max_tokens`, and its error says so."""
-    with pytest.raises(InvalidRequestError, match="max_completion_tokens is 0") as caught:
-        chat_sampling(chat(max_completion_tokens=0, max_tokens=5))
-
-    assert caught.value.param == "max_completion_tokens"
-
-
-def test_too_long_prompt_names_its_field() -> None:
-    """The error keeps its numbers and gets the endpoint's field."""
-    with pytest.raises(PromptTooLongError) as caught:
-        admit_prompts(make_limits(), [(1,) * 600], SamplingParams(), "messages")
-
-    assert (caught.value.param, caught.value.prompt_tokens) == ("messages", 600)

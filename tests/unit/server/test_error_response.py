@@ -40,7 +40,7 @@ def test_exception_has_status_and_envelope(
 
 def test_full_queue_says_when_to_come_back() -> None:
     """Retry-After is the error's own number."""
-    assert error_response(QueueFullError(1, 1, retry_after_s=7)).headers["retry-after"] == "7"
+    assert error_response(QueueFullError(1, 1)).headers["retry-after"] == "1"
 
 
 def test_unplanned_exception_shows_no_detail() -> None:

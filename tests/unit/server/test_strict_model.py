@@ -5,12 +5,11 @@ from typing import Any
 import pytest
 
 from nanoserve.errors import InvalidRequestError
-from nanoserve.server.protocol import (
-    ChatCompletionRequest,
-    CompletionRequest,
-    validate_fields,
-)
+from nanoserve.server.chat_protocol import ChatCompletionRequest
+from nanoserve.server.protocol import CompletionRequest
+from nanoserve.server.strict_model import validate_fields
 
+CALLED = {"name": "f", "arguments": "{}"}
 USER = {"role": "user", "content": "x"}
 
 
@@ -27,6 +26,8 @@ USER = {"role": "user", "content": "x"}
             "stop: Input should be a valid string; or stop: Input should be a valid list",
         ),
         ({"stop": ["a", 5]}, r"stop\.1"),
+        ({"response_format": {"type": "xml"}}, "response_format: .*'xml'.* does not match"),
+        ({"response_format": {}}, "response_format: "),
         ({"prompt": [1, "a"]}, "prompt: must be a string, or a list of strings"),
         ({"prompt": [True]}, "prompt: must be"),
         ({"prompt": [[1], "a"]}, "prompt: must be"),
@@ -48,9 +49,14 @@ def test_wrong_completion_fields_are_named(change: dict[str, Any], message: str)
 @pytest.mark.parametrize(
     ("message", "path"),
     [
-        ({"role": "user"}, "messages.0.content"),
+        ({"role": "user"}, "messages.0: content must be"),
+        ({"role": "user", "content": None}, "messages.0: content must be"),
         ({"role": "user", "content": [{"type": "image_url"}]}, "messages.0.content.0.type"),
-        ({"role": "user", "content": "x", "tool_calls": [1]}, "messages.0.tool_calls"),
+        ({"role": "assistant", "content": "x", "tool_calls": [1]}, "messages.0.tool_calls"),
+        (
+            {"role": "user", "tool_calls": [{"id": "c", "function": CALLED}]},
+            "messages.0: tool_calls belong",
+        ),
         ({"role": "user", "content": "x", "foo": 1}, "messages.0.foo"),
     ],
 )
@@ -91,3 +97,25 @@ def test_assistant_turn_can_be_sent_back() -> None:
     fields = validate_fields(ChatCompletionRequest, {"messages": [USER, earlier, USER]})
 
     assert fields.messages[1].content == "hi"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tools": [{"type": "function"}]}, r"tools\.0\.function"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "a b"}}]},
+            r"tools\.0\.function\.name",
+        ),
+        ({"tools": [{"type": "web", "function": {"name": "a"}}]}, r"tools\.0\.type"),
+        ({"tool_choice": "maybe"}, "tool_choice"),
+        ({"tool_choice": {"type": "function"}}, "tool_choice"),
+        ({"top_logprobs": True}, "top_logprobs"),
+        ({"reasoning_effort": "high"}, "Unknown field 'reasoning_effort'"),
+        ({"chat_template_kwargs": {"other": 1}}, r"Unknown field 'chat_template_kwargs\.other'"),
+    ],
+)
+def test_wrong_chat_fields_are_named(change: dict[str, Any], message: str) -> None:
+    """The message holds the path and what is expected."""
+    with pytest.raises(InvalidRequestError, match=message):
+        validate_fields(ChatCompletionRequest, {"messages": [USER]} | change)

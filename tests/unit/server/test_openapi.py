@@ -1,0 +1,67 @@
+"""The OpenAPI document and the API's page against the code."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nanoserve.server.app import build_app
+from nanoserve.server.chat_protocol import ChatCompletionRequest
+from nanoserve.server.info_routes import REFUSED_ENDPOINTS
+from nanoserve.server.protocol import CompletionRequest, GenerationFields
+from nanoserve.server.token_routes import DetokenizeRequest, TokenizeRequest
+from tests.builders import make_context, make_engine
+
+PAGE = (Path(__file__).parents[3] / "docs" / "api.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    return build_app(make_context(make_engine())).openapi()
+
+
+def test_every_operation_says_what_it_answers(document: dict[str, Any]) -> None:
+    """Each has a 200 with content and errors in the envelope; each POST has a body."""
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            responses = operation["responses"]
+            assert responses["200"]["content"], path
+            assert {"401", "431", "500"} < set(responses), path
+            assert ("requestBody" in operation) == (method == "post"), path
+            for status, response in responses.items():
+                if status != "200":
+                    schema = response["content"]["application/json"]["schema"]
+                    assert schema["$ref"].endswith("/ErrorBody"), (path, status)
+
+
+def test_references_lead_somewhere(document: dict[str, Any]) -> None:
+    """Schemas of bodies, answers and chunks are all there."""
+    schemas = document["components"]["schemas"]
+    references = set(re.findall(r"#/components/schemas/(\w+)", str(document)))
+
+    assert references <= set(schemas)
+    assert {"CompletionRequest", "ChatChunk", "TokenizeBody", "ErrorBody"} <= references
+
+
+def test_page_names_every_field() -> None:
+    """A field that clients may send is documented where they look for it."""
+    sections = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
+    both = set(GenerationFields.model_fields)
+    for model, title in (
+        (GenerationFields, "Fields of both generation endpoints"),
+        (CompletionRequest, "Completions"),
+        (ChatCompletionRequest, "Chat"),
+        (TokenizeRequest, "Tokenizing"),
+        (DetokenizeRequest, "Tokenizing"),
+    ):
+        own = set(model.model_fields) - (set() if model is GenerationFields else both)
+
+        assert {name for name in own if f"`{name}`" not in sections[title]} == set(), title
+
+
+def test_page_names_every_endpoint(document: dict[str, Any]) -> None:
+    """Those that are served, and those that are refused by name."""
+    paths = [path.replace(":path", "") for path in document["paths"]]
+
+    assert [path for path in [*paths, *REFUSED_ENDPOINTS] if path not in PAGE] == []
