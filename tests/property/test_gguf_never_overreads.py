@@ -13,6 +13,7 @@ from nanoserve.errors import CorruptFileError, UnsupportedModelError
 from nanoserve.spec.gguf_file import GGUFFile, read_gguf
 from nanoserve.spec.gguf_spec import spec_from_gguf
 
+_NUM_PARSES = 2
 _MAX_EXTRA_BYTES = 2**20  # Python memory one parse of the two-kilobyte sample may take
 
 
@@ -81,7 +82,15 @@ def test_every_truncation_is_refused() -> None:
 
 
 def peak_bytes_of_parsing(content: bytes) -> int:
-    """Parse, and return the most memory that Python held for it at once."""
+    """Parse, and return the most memory that Python held for it at once.
+
+    The count is the whole process's, other threads included: what a file makes the parser
+    hold, it holds every time, so the least of a few parses is the file's own.
+    """
+    return min(_peak_bytes_of_one_parse(content) for _ in range(_NUM_PARSES))
+
+
+def _peak_bytes_of_one_parse(content: bytes) -> int:
     tracemalloc.start()
     try:
         parse(content)
