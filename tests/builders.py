@@ -87,10 +87,35 @@ def make_engine(
     runner: FakeRunner | None = None,
     limits: EngineLimits | None = None,
     max_in_flight: int = 256,
+    clock: Callable[[], float] = time.monotonic,
     **options: Any,
 ) -> AsyncEngine:
     limits = limits or make_limits()
-    return AsyncEngine(make_core(runner, limits), limits, max_in_flight, **options)
+    core = make_core(runner, limits, clock=clock)
+    return AsyncEngine(core, limits, max_in_flight, clock, **options)
+
+
+def make_boot_info() -> dict[str, Any]:
+    """Return what a boot says of itself, as far as the server looks into it."""
+    return {
+        "device": {"kind": "cuda", "name": "a card", "total_bytes": 1000, "num_cores": 2},
+        "decode_mode": "captured",
+        "kv_pool": {"num_blocks": 512, "block_bytes": 1, "bound_by": "slots"},
+        "budget": [
+            {
+                "name": "weights",
+                "planned_bytes": 300,
+                "measured_bytes": 310,
+                "residual_bytes": 10,
+            },
+            {
+                "name": "unassigned",
+                "planned_bytes": 700,
+                "measured_bytes": None,
+                "residual_bytes": None,
+            },
+        ],
+    }
 
 
 def make_context(engine: AsyncEngine, **changes: Any) -> ServingContext:

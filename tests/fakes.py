@@ -2,15 +2,19 @@
 
 from collections.abc import Callable, Sequence
 
-from nanoserve.sched.step import ScheduledRequest, StepPlan, StepResult
+from nanoserve.sched.step import ScheduledRequest, StepExecution, StepPlan, StepResult
 
 
 class FakeRunner:
-    """A runner whose next token depends on the last token and its position alone."""
+    """A runner whose next token depends on the last token and its position alone.
+
+    It says of each step that it ran as `execution`, which a test may change.
+    """
 
     def __init__(self, vocab_size: int = 256) -> None:
         self.vocab_size = vocab_size
         self.steps: list[StepPlan] = []
+        self.execution = StepExecution()
 
     def execute(self, step: StepPlan) -> StepResult:
         self.steps.append(step)
@@ -23,7 +27,7 @@ class FakeRunner:
             for request in step.scheduled
             if request.scored_token_ids
         }
-        return StepResult(step.step_id, sampled, scores)
+        return StepResult(step.step_id, sampled, scores, self.execution)
 
     def next_token(self, last_token_id: int, position: int) -> int:
         return (last_token_id * 31 + position * 7 + 1) % self.vocab_size

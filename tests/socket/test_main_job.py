@@ -124,6 +124,20 @@ def test_long_prompt_is_refused_with_numbers(server: Server) -> None:
     assert httpx.get(f"{server.url}/health").status_code == 200
 
 
+def test_health_and_memory_show_the_boot(server: Server) -> None:
+    """The running process says what was planned, what was measured and what it has done."""
+    health = httpx.get(f"{server.url}/health").json()
+    memory = httpx.get(f"{server.url}/memory").json()
+
+    assert (health["status"], health["boot"]["decode_mode"]) == ("ok", "eager")
+    blocks = health["loop"]["blocks"]
+    assert blocks["total"] == memory["kv_pool"]["num_blocks"]
+    assert blocks["free"] + blocks["used"] + blocks["cached"] == blocks["total"]
+    assert memory["budget"] == health["boot"]["budget"]
+    assert sum(line["planned_bytes"] for line in memory["budget"]) == memory["total_bytes"]
+    assert 0 < memory["now"]["own_bytes"] < memory["total_bytes"]
+
+
 def test_chat_command_streams_an_answer(server: Server) -> None:
     """`nanoserve chat` reads a question and prints the model's answer."""
     result = subprocess.run(
@@ -159,6 +173,16 @@ def test_port_in_use_is_said_before_the_boot(server: Server) -> None:
 
     assert result.returncode == 2
     assert f"Cannot listen on 127.0.0.1:{port}" in result.stderr
+
+
+def test_trace_file_that_cannot_be_written_is_said_before_the_boot(tmp_path: Path) -> None:
+    """Nothing is loaded for a flag that cannot be honoured; exit code 2."""
+    trace_file = str(tmp_path / "absent" / "trace.jsonl")
+    result = run_serve("--port", "0", "--trace-file", trace_file)
+
+    assert result.returncode == 2
+    assert "weights" not in result.stdout
+    assert "--trace-file" in result.stderr
 
 
 def run_serve(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,1 +1,1 @@
-"""Benchmarks of the server and of the boot."""
+"""Benchmarks of the server, of the boot and of the scheduler."""

@@ -24,8 +24,21 @@ def run_front(
         options: Of the server.
     """
     limits = booted.limits
-    engine = AsyncEngine(booted.core, limits, max_in_flight=limits.max_num_seqs + options.max_queue)
-    context = ServingContext(engine, booted.tokenizer, booted.chat_template, name, __version__)
+    engine = AsyncEngine(
+        booted.core,
+        limits,
+        max_in_flight=limits.max_num_seqs + options.max_queue,
+        expects_replays=booted.plan.decode_mode == "captured",
+    )
+    context = ServingContext(
+        engine,
+        booted.tokenizer,
+        booted.chat_template,
+        name,
+        __version__,
+        boot_info=booted.info,
+        read_memory=booted.probe.read,
+    )
     app = build_app(context)
     engine.start()
     with contextlib.closing(context):

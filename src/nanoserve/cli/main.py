@@ -11,6 +11,19 @@ from nanoserve.cli.option_flags import accepts_options, pick_options
 from nanoserve.errors import NanoserveError
 from nanoserve.options import DEFAULT_MODEL, EngineOptions, ServerOptions
 
+ModelArgument = Annotated[
+    str, typer.Argument(help="Preset name, local folder, .gguf file, or Hugging Face hub id.")
+]
+
+# What `bench trace` sets itself: the keys of `bench.tracebench.FIXED_OPTIONS`, which only an
+# import of torch could tell.
+FIXED_IN_TRACE = (
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "max_model_len",
+    "enable_prefix_caching",
+)
+
 app = typer.Typer(
     name="nanoserve",
     no_args_is_help=True,
@@ -22,13 +35,7 @@ app = typer.Typer(
 
 @app.command()
 @accepts_options(EngineOptions, ServerOptions, skip=("model",))
-def serve(
-    model: Annotated[
-        str,
-        typer.Argument(help="Preset name, local folder, .gguf file, or Hugging Face hub id."),
-    ] = DEFAULT_MODEL,
-    **values: object,
-) -> None:
+def serve(model: ModelArgument = DEFAULT_MODEL, **values: object) -> None:
     """Serve MODEL over the OpenAI API."""
     from nanoserve.cli.serve import serve_model
 
@@ -50,7 +57,9 @@ def chat(
 
 
 bench = typer.Typer(
-    help="Measure a running server, or a boot.", no_args_is_help=True, rich_markup_mode=None
+    help="Measure a running server, a boot, or what the scheduler does.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 app.add_typer(bench, name="bench")
 
@@ -70,12 +79,25 @@ def bench_serve(
     print(run_workload(url, workload).describe())
 
 
+@bench.command("trace")
+@accepts_options(EngineOptions, skip=("model", *FIXED_IN_TRACE))
+def bench_trace(
+    model: ModelArgument = DEFAULT_MODEL,
+    all_steps: Annotated[
+        bool, typer.Option("--all-steps", help="Print one line for each step.")
+    ] = False,
+    **values: object,
+) -> None:
+    """Answer ten requests of different lengths and print what the scheduler did."""
+    from nanoserve.bench.tracebench import run_trace
+
+    print(run_trace(model, values).describe(all_steps=all_steps))
+
+
 @bench.command("boot")
 @accepts_options(BootBenchOptions)
 def bench_boot(
-    model: Annotated[
-        str, typer.Argument(help="Preset name, local folder, .gguf file, or Hugging Face hub id.")
-    ] = DEFAULT_MODEL,
+    model: ModelArgument = DEFAULT_MODEL,
     **values: object,
 ) -> None:
     """Print which decode shapes are captured and what that costs; --repeat boots MODEL too."""

@@ -10,10 +10,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from nanoserve.engine.engine_core import EngineCore
-from nanoserve.engine.engine_health import Health, HealthStatus
+from nanoserve.engine.engine_health import Health, HealthStatus, judge_loop
 from nanoserve.engine.interface import GenerationRequest, OutputDelta
 from nanoserve.engine.output_stream import OutputStream, deliver
 from nanoserve.engine.reservation import Reservation
@@ -45,6 +45,7 @@ class AsyncEngine:
         max_in_flight: int,
         clock: Callable[[], float] = time.monotonic,
         stall_after_s: float = STALL_AFTER_S,
+        expects_replays: bool = False,
     ) -> None:
         """Store the parts; `start` starts the thread.
 
@@ -54,12 +55,15 @@ class AsyncEngine:
             max_in_flight: Most requests queued and running together.
             clock: Monotonic seconds, the same as the core's.
             stall_after_s: Longest silence with work outstanding that still is healthy.
+            expects_replays: Whether decode steps were to be captured, so that one which is
+                not replayed is news.
         """
         self.limits = limits
         self.max_in_flight = max_in_flight
         self._core = core
         self._clock = clock
         self._stall_after_s = stall_after_s
+        self._expects_replays = expects_replays
         self._thread = threading.Thread(target=self._run, name="nanoserve-engine", daemon=True)
         self._changed = threading.Condition()
         # Guarded by _changed:
@@ -99,24 +103,22 @@ class AsyncEngine:
             callback()
 
     def stats(self) -> StatsSnapshot:
-        """Return counters and gauges as of the last turn of the loop."""
+        """Return counters and gauges as of the loop's last turn."""
         with self._changed:
-            snapshot, num_rejected = self._snapshot, self._num_rejected
             num_incoming = sum(isinstance(item, _Submission) for item in self._inbox)
-        gauges = replace(snapshot.gauges, num_waiting=snapshot.gauges.num_waiting + num_incoming)
-        return replace(snapshot, gauges=gauges, num_rejected=num_rejected)
+            return self._snapshot.as_seen(self._clock(), num_incoming, self._num_rejected)
 
     def health(self) -> Health:
-        """Say whether the loop gets on. Takes no longer than a lock."""
+        """Say whether the loop gets on, and as planned. Takes no longer than a lock."""
         with self._changed:
             if self._death is not None:
                 return Health(HealthStatus.DEAD, f"The engine loop died: {self._death!r}")
-            silence_s = self._clock() - self._last_progress_s
+            if self._status is not HealthStatus.OK:
+                return Health(self._status)
             has_work = bool(self._streams or self._inbox)
-            if self._status is HealthStatus.OK and has_work and silence_s > self._stall_after_s:
-                detail = f"There is work, and no step has finished for {silence_s:.0f} s."
-                return Health(HealthStatus.STALLED, detail)
-            return Health(self._status)
+            silence_s = self._clock() - self._last_progress_s if has_work else 0.0
+            window = self._snapshot.steps.window if self._expects_replays else None
+        return judge_loop(silence_s, self._stall_after_s, window)
 
     def reserve(self, num_requests: int) -> Reservation:
         """Take places for requests about to be prepared and submitted.
@@ -219,6 +221,8 @@ class AsyncEngine:
         except BaseException as error:  # border: whatever it is, every waiter must hear of it
             logger.exception("The engine loop died.")
             self._die(error)
+        finally:
+            self._core.flush_trace()
 
     def _wait_for_work(self) -> bool:
         with self._changed:

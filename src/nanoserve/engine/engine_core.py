@@ -13,6 +13,7 @@ from dataclasses import replace
 from nanoserve.engine.interface import GenerationRequest, OutputDelta, Runner, TextCodec
 from nanoserve.engine.output_processor import OutputProcessor
 from nanoserve.engine.stats import EngineStats, Gauges, StatsSnapshot
+from nanoserve.engine.step_trace import StepSink, StepTrace
 from nanoserve.errors import InvariantError
 from nanoserve.sched.scheduler import Scheduler
 from nanoserve.sched.step import FinishReason, StepPlan, StepResult, TokenEvent
@@ -29,6 +30,7 @@ class EngineCore:
         runner: Runner,
         codec: TextCodec,
         clock: Callable[[], float] = time.monotonic,
+        trace: StepSink | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._runner = runner
@@ -37,6 +39,8 @@ class EngineCore:
         self._clock = clock
         self._requests: dict[str, GenerationRequest] = {}  # oldest first
         self._prompt_scores: dict[str, list[float | None]] = {}
+        self._trace = trace
+        self._ended: list[str] = []  # requests that ended since the last step was done
 
     @property
     def has_work(self) -> bool:
@@ -63,7 +67,9 @@ class EngineCore:
         """End a request now and release its blocks; None if it is not in the engine."""
         if request_id not in self._requests:
             return None
-        return self._end(request_id, FinishReason.ABORT, None)
+        delta = self._end(request_id, FinishReason.ABORT, None)
+        self._flush_if_idle()
+        return delta
 
     def abort_all(self) -> None:
         """End every request and release all blocks."""
@@ -93,15 +99,24 @@ class EngineCore:
         self._collect_prompt_scores(plan, result)
         events = self._scheduler.apply(result)
         now_s = self._clock()
-        self._stats.record_step(now_s)
+        self._stats.record_step(plan, result.execution, now_s)
         for event in events:
             deltas.append(self._process(event, now_s))
+        self._trace_step(plan, result)
         return deltas
+
+    def flush_trace(self) -> None:
+        """Have the trace written as far as it goes; an idle engine has done so itself."""
+        if self._trace is not None:
+            self._trace.flush()
 
     def snapshot(self) -> StatsSnapshot:
         """Return the counters and gauges as they are between two steps."""
+        return self._stats.snapshot(self._gauges())
+
+    def _gauges(self) -> Gauges:
         scheduler = self._scheduler
-        gauges = Gauges(
+        return Gauges(
             num_running=scheduler.num_running,
             num_waiting=scheduler.num_waiting,
             num_blocks=scheduler.limits.num_blocks,
@@ -110,7 +125,16 @@ class EngineCore:
             num_cached_blocks=scheduler.num_cached_blocks,
             num_preemptions=scheduler.num_preemptions,
         )
-        return self._stats.snapshot(gauges)
+
+    def _trace_step(self, plan: StepPlan, result: StepResult) -> None:
+        ended, self._ended = self._ended, []
+        if self._trace is not None:
+            self._trace.write(StepTrace.from_step(plan, result.execution, self._gauges(), ended))
+            self._flush_if_idle()
+
+    def _flush_if_idle(self) -> None:
+        if not self.has_work:
+            self.flush_trace()
 
     def _execute(self, plan: StepPlan) -> tuple[StepResult, list[OutputDelta]]:
         try:
@@ -178,6 +202,7 @@ class EngineCore:
     def _forget(self, request_id: str, reason: FinishReason) -> None:
         del self._requests[request_id]
         self._prompt_scores.pop(request_id, None)
+        self._ended.append(request_id)
         self._stats.record_finished(request_id, reason, self._clock())
 
 
@@ -199,4 +224,4 @@ def _answer_for(plan: StepPlan, executed: StepPlan, result: StepResult) -> StepR
         found.get(part.request_id, 0 if part.samples else None) for part in plan.scheduled
     )
     scores = {part.request_id: (0.0,) * len(part.scored_token_ids) for part in plan.scheduled}
-    return StepResult(plan.step_id, sampled, scores | result.prompt_logprobs)
+    return StepResult(plan.step_id, sampled, scores | result.prompt_logprobs, result.execution)

@@ -6,9 +6,10 @@ frozen `StatsSnapshot`s, which any thread may read. Knows nothing of Prometheus 
 """
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from nanoserve.sched.step import FinishReason
+from nanoserve.engine.step_counts import StepCounter, StepCounts
+from nanoserve.sched.step import FinishReason, StepExecution, StepPlan
 
 # Upper bounds in seconds. Source: vLLM, v1/metrics/loggers.py (shortened).
 # fmt: off
@@ -96,26 +97,45 @@ class StatsSnapshot:
         prompt_tokens: Prompt tokens of requests that reached their first token.
         cached_prompt_tokens: Those of them that came from the prefix cache.
         generation_tokens: Tokens sampled, stop ids and aborted requests included.
-        num_steps: Forward passes.
+        steps: Forward passes, and how they ran.
         last_step_time_s: Monotonic time at which the last step ended; None before it.
         ttft_s: Submission to first token, once per request that got one.
         e2e_s: Submission to end, once per request.
         inter_token_s: Gap between two tokens of one request.
         gauges: What is so right now.
         num_rejected: Requests turned away because too many were in flight.
+        last_step_age_s: Seconds since the last step ended, as `as_seen` fills it in; None
+            before the first.
     """
 
     finished: dict[FinishReason, int]
     prompt_tokens: int
     cached_prompt_tokens: int
     generation_tokens: int
-    num_steps: int
+    steps: StepCounts
     last_step_time_s: float | None
     ttft_s: HistogramSnapshot
     e2e_s: HistogramSnapshot
     inter_token_s: HistogramSnapshot
     gauges: Gauges
     num_rejected: int = 0
+    last_step_age_s: float | None = None
+
+    def as_seen(self, now_s: float, num_incoming: int, num_rejected: int) -> "StatsSnapshot":
+        """Return the snapshot with what the loop itself does not see.
+
+        Args:
+            now_s: When it is looked at, on the core's clock.
+            num_incoming: Requests that the loop has not taken in yet; they wait as well.
+            num_rejected: Requests turned away at the door.
+        """
+        last_s, gauges = self.last_step_time_s, self.gauges
+        return replace(
+            self,
+            gauges=replace(gauges, num_waiting=gauges.num_waiting + num_incoming),
+            num_rejected=num_rejected,
+            last_step_age_s=None if last_s is None else now_s - last_s,
+        )
 
 
 @dataclass(slots=True)
@@ -135,7 +155,7 @@ class EngineStats:
     prompt_tokens: int = 0
     cached_prompt_tokens: int = 0
     generation_tokens: int = 0
-    num_steps: int = 0
+    steps: StepCounter = field(default_factory=StepCounter)
     last_step_time_s: float | None = None
     ttft_s: Histogram = field(default_factory=lambda: Histogram(TTFT_BOUNDS_S))
     e2e_s: Histogram = field(default_factory=lambda: Histogram(E2E_BOUNDS_S))
@@ -164,9 +184,9 @@ class EngineStats:
         self.finished[reason] += 1
         self.e2e_s.observe(now_s - timeline.submitted_s)
 
-    def record_step(self, now_s: float) -> None:
+    def record_step(self, plan: StepPlan, execution: StepExecution, now_s: float) -> None:
         """Count one forward pass."""
-        self.num_steps += 1
+        self.steps.record(plan, execution)
         self.last_step_time_s = now_s
 
     def snapshot(self, gauges: Gauges) -> StatsSnapshot:
@@ -176,7 +196,7 @@ class EngineStats:
             prompt_tokens=self.prompt_tokens,
             cached_prompt_tokens=self.cached_prompt_tokens,
             generation_tokens=self.generation_tokens,
-            num_steps=self.num_steps,
+            steps=self.steps.snapshot(),
             last_step_time_s=self.last_step_time_s,
             ttft_s=self.ttft_s.snapshot(),
             e2e_s=self.e2e_s.snapshot(),

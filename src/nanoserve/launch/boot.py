@@ -17,6 +17,7 @@ import torch
 
 from nanoserve.attention.select import select_backend
 from nanoserve.engine.engine_core import EngineCore
+from nanoserve.engine.step_trace import open_step_trace
 from nanoserve.launch.boot_model import BootModel, read_model
 from nanoserve.launch.boot_summary import check_writable, report_boot, write_report
 from nanoserve.launch.capture_stage import prepare_graphs, recorder_for
@@ -108,9 +109,11 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
         stages: Have the probe of the device to run on.
 
     Raises:
+        OptionError: The trace file cannot be written; nothing was loaded.
         PlanError: It does not fit.
         BootError: A stage failed for another reason; names the stage.
     """
+    trace = None if options.trace_file is None else open_step_trace(options.trace_file)
     backend = select_backend(model.spec, find_device(options.device))
     facts = BackendFacts(backend.depends_on_width, backend.arena_bytes)
     plan = _plan(model, options, facts, stages)
@@ -125,7 +128,7 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
     graphs, outcome = prepare_graphs(decoder, pool, plan, options.warm, stages, recorder)
     limits = _limits(model, plan, options)
     runner = ModelRunner(decoder, pool, pool.device, graphs)
-    core = EngineCore(Scheduler(limits), runner, model.tokenizer)
+    core = EngineCore(Scheduler(limits), runner, model.tokenizer, trace=trace)
     report = report_boot(plan, stages)
     info = boot_info(plan, report, outcome)
     check_boot_info(info)

@@ -206,6 +206,7 @@ class Scheduler:
             if need > self._blocks.num_available_beside(hits):
                 return
             self._admit(request, hits)
+            draft.admitted.append(request.request_id)
             self._put(request, request.chunk_len(draft.budget_left), draft)
 
     def _find_hits(self, request: Request) -> list[int]:

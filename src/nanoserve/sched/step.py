@@ -72,11 +72,14 @@ class StepPlan:
         step_id: Counts from 0.
         scheduled: Decodes first, then prefill chunks; never the same request twice.
         preempted: Ids of requests sent back to the queue to make room for this step.
+        admitted: Ids of requests taken from the queue for this step, preempted ones that
+            come back included.
     """
 
     step_id: int
     scheduled: tuple[ScheduledRequest, ...]
     preempted: tuple[str, ...] = ()
+    admitted: tuple[str, ...] = ()
 
     @property
     def num_tokens(self) -> int:

@@ -17,11 +17,13 @@ class StepDraft:
         budget_left: Tokens that may still be scheduled.
         chunks: Tokens to compute of each request, in the plan's order.
         preempted: Ids of requests that had to make room.
+        admitted: Ids of requests that came out of the queue.
     """
 
     budget_left: int
     chunks: dict[Request, int] = field(default_factory=dict)
     preempted: list[str] = field(default_factory=list)
+    admitted: list[str] = field(default_factory=list)
 
     def put(self, request: Request, chunk_len: int) -> None:
         """Schedule `chunk_len` tokens of `request`."""
@@ -36,4 +38,4 @@ class StepDraft:
     def to_plan(self, step_id: int) -> StepPlan:
         """Freeze the draft; block tables must cover the scheduled tokens."""
         scheduled = tuple(request.to_scheduled(num) for request, num in self.chunks.items())
-        return StepPlan(step_id, scheduled, tuple(self.preempted))
+        return StepPlan(step_id, scheduled, tuple(self.preempted), tuple(self.admitted))

@@ -21,6 +21,7 @@ from nanoserve.server.info_routes import (
     refuse_endpoint,
     retrieve_model,
     show_health,
+    show_memory,
     show_metrics,
     show_version,
 )
@@ -76,6 +77,10 @@ def _add_info_routes(app: FastAPI, context: ServingContext) -> None:
     @app.get("/health")
     async def health() -> Response:
         return show_health(context)
+
+    @app.get("/memory")
+    async def memory() -> Response:
+        return await show_memory(context)
 
     @app.get("/metrics")
     async def metrics() -> Response:

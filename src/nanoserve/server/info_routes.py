@@ -1,4 +1,4 @@
-"""What the server says of itself: models, health, metrics, version; and what it refuses."""
+"""What the server says of itself, models to memory; and what it refuses."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from nanoserve.errors import InvalidRequestError
 from nanoserve.server.error_response import envelope, json_response
 from nanoserve.server.metrics import METRICS_CONTENT_TYPE, render_metrics
 from nanoserve.server.serving_context import ServingContext
+from nanoserve.server.status_bodies import health_body, memory_body
 
 REFUSED_ENDPOINTS = {
     "/v1/embeddings": "This server generates text and makes no embeddings.",
@@ -43,7 +44,7 @@ def _model_card(context: ServingContext) -> dict[str, Any]:
 def show_health(context: ServingContext) -> Response:
     """Return 200 while the engine gets on, and 503 with the reason otherwise."""
     health = context.engine.health()
-    body: dict[str, Any] = {"status": health.status.value, "detail": health.detail}
+    body = health_body(health, context.boot_info, context.engine.stats())
     if health.is_ok:
         return json_response(body)
     message = f"The engine is {health.status.value}. {health.detail}".strip()
@@ -52,8 +53,16 @@ def show_health(context: ServingContext) -> Response:
 
 def show_metrics(context: ServingContext) -> Response:
     """Return the numbers in Prometheus' text format."""
-    page = render_metrics(context.engine.stats(), context.model_name)
+    budget = [] if context.boot_info is None else context.boot_info["budget"]
+    page = render_metrics(context.engine.stats(), context.model_name, budget)
     return Response(page, headers={"content-type": METRICS_CONTENT_TYPE})
+
+
+async def show_memory(context: ServingContext) -> Response:
+    """Return every budget line, and the device as it is now; a driver may take its time."""
+    read_memory = context.read_memory
+    reading = None if read_memory is None else await context.off_loop(read_memory)
+    return json_response(memory_body(context.boot_info, reading))
 
 
 def show_version(context: ServingContext) -> Response:

@@ -4,7 +4,8 @@ A page is made from one snapshot when it is asked for: nothing is kept here, so 
 can disagree. Names: vLLM's suffixes after `nanoserve:`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -21,24 +22,37 @@ METRICS_CONTENT_TYPE = CONTENT_TYPE_LATEST
 _PREFIX = "nanoserve:"
 
 
-def render_metrics(stats: StatsSnapshot, model_name: str) -> bytes:
-    """Return the page of one snapshot."""
+def render_metrics(
+    stats: StatsSnapshot, model_name: str, budget: Sequence[Mapping[str, Any]] = ()
+) -> bytes:
+    """Return the page of one snapshot.
+
+    Args:
+        stats: What the engine has done.
+        model_name: The label of every sample.
+        budget: The device's memory line by line, as the boot's payload has it.
+    """
     registry = CollectorRegistry()
-    registry.register(_SnapshotCollector(stats, model_name))
+    registry.register(_SnapshotCollector(stats, model_name, budget))
     return generate_latest(registry)
 
 
 class _SnapshotCollector(Collector):
     """Hands one snapshot to a registry."""
 
-    def __init__(self, stats: StatsSnapshot, model_name: str) -> None:
+    def __init__(
+        self, stats: StatsSnapshot, model_name: str, budget: Sequence[Mapping[str, Any]]
+    ) -> None:
         self._stats = stats
         self._model_name = model_name
+        self._budget = budget
 
     def collect(self) -> Iterator[Metric]:
         yield from self._gauges()
         yield from self._counters()
         yield self._finished()
+        yield self._decode_steps()
+        yield self._memory()
         yield from self._histograms()
 
     def _gauges(self) -> Iterator[Metric]:
@@ -51,7 +65,10 @@ class _SnapshotCollector(Collector):
             ("num_blocks_free", "KV blocks that are unowned and empty.", gauges.num_free_blocks),
             ("num_blocks_used", "KV blocks held by a request.", gauges.num_used_blocks),
             ("num_blocks_cached", "KV blocks kept for their prefix.", gauges.num_cached_blocks),
+            ("last_step_age_seconds", "Since the last step ended.", self._stats.last_step_age_s),
         ):
+            if value is None:  # no step yet
+                continue
             family = GaugeMetricFamily(_PREFIX + name, text, labels=["model_name"])
             family.add_metric([self._model_name], value)
             yield family
@@ -64,7 +81,10 @@ class _SnapshotCollector(Collector):
             ("prefix_cache_queries", "Prompt tokens looked up.", stats.prompt_tokens),
             ("prefix_cache_hits", "Prompt tokens found cached.", stats.cached_prompt_tokens),
             ("num_preemptions", "Requests sent back to wait.", stats.gauges.num_preemptions),
-            ("num_steps", "Forward passes.", stats.num_steps),
+            ("num_steps", "Forward passes.", stats.steps.num_steps),
+            ("prefill_steps", "Steps with prompt tokens.", stats.steps.num_prefill_steps),
+            ("padded_rows", "Rows added to reach a shape.", stats.steps.padded_rows),
+            ("graphs_evicted", "Recorded graphs dropped for another.", stats.steps.num_evicted),
             ("requests_rejected", "Requests refused at the bound in flight.", stats.num_rejected),
         ):
             family = CounterMetricFamily(_PREFIX + name, text, labels=["model_name"])
@@ -79,6 +99,29 @@ class _SnapshotCollector(Collector):
         )
         for reason, count in self._stats.finished.items():
             family.add_metric([self._model_name, reason.value], count)
+        return family
+
+    def _decode_steps(self) -> Metric:
+        family = CounterMetricFamily(
+            f"{_PREFIX}decode_steps",
+            "Steps of decodes alone, by how they ran.",
+            labels=["model_name", "mode"],
+        )
+        for mode, count in self._stats.steps.num_decode_steps.items():
+            family.add_metric([self._model_name, mode.value], count)
+        return family
+
+    def _memory(self) -> Metric:
+        family = GaugeMetricFamily(
+            f"{_PREFIX}memory_bytes",
+            "The device's memory at boot, part by part; residual is measured less planned.",
+            labels=["model_name", "part", "kind"],
+        )
+        for line in self._budget:
+            for kind in ("planned", "measured", "residual"):
+                num_bytes = line[f"{kind}_bytes"]
+                if num_bytes is not None:  # nobody could measure it
+                    family.add_metric([self._model_name, line["name"], kind], num_bytes)
         return family
 
     def _histograms(self) -> Iterator[Metric]:

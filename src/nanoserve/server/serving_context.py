@@ -3,14 +3,15 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from nanoserve.engine.async_bridge import AsyncEngine
 from nanoserve.engine.interface import TextCodec
 from nanoserve.errors import UnknownModelError
+from nanoserve.plan.memory_budget import MemoryReading
 from nanoserve.server.convert import ChatRenderer
 
 P = ParamSpec("P")
@@ -33,6 +34,9 @@ class ServingContext:
         chat_template: None where the model has none.
         model_name: The one name that is served.
         version: Of nanoserve, as /version shows it.
+        boot_info: What the boot says of itself, as `plan.boot_info` makes it; None where the
+            engine was wired without one.
+        read_memory: Asks the device how its memory stands now; None where there is none to ask.
         wall_clock: Unix seconds, for `created`.
         new_id: A fresh unique string, for answer and request ids.
         text_threads: Where parsing and tokenising run.
@@ -44,6 +48,8 @@ class ServingContext:
     chat_template: ChatRenderer | None
     model_name: str
     version: str
+    boot_info: Mapping[str, Any] | None = None
+    read_memory: Callable[[], MemoryReading] | None = None
     wall_clock: Callable[[], float] = time.time
     new_id: Callable[[], str] = lambda: uuid.uuid4().hex
     text_threads: ThreadPoolExecutor = field(default_factory=_text_threads)

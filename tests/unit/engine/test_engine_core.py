@@ -6,7 +6,7 @@ import pytest
 
 from nanoserve.engine.engine_core import EngineCore
 from nanoserve.engine.interface import OutputDelta
-from nanoserve.sched.step import FinishReason
+from nanoserve.sched.step import FinishReason, StepExecution, StepMode
 from tests.builders import FailingRunner, expected_text, make_core, make_limits, make_request
 from tests.fakes import ByteDecodeStream, ByteTokenizer
 
@@ -134,6 +134,22 @@ def test_out_of_memory_of_a_single_request_is_its_own_error() -> None:
 
     assert failed["a"][-1].finish_reason is FinishReason.ERROR
     assert text_of(run(core)["b"]) == expected_text("hello", 5)
+
+
+def test_smaller_step_counts_as_it_ran() -> None:
+    """What is said of the repeated step is kept: its mode, its padding."""
+    runner = FailingRunner({1: MemoryError()})
+    runner.execution = StepExecution(StepMode.REPLAYED, padded_rows=3)
+    core = make_core(runner)
+    for name in ("a", "b"):
+        core.add(make_request(name, max_tokens=2))
+    core.step()
+    core.step()
+
+    steps = core.snapshot().steps
+
+    assert steps.num_decode_steps[StepMode.REPLAYED] == 1
+    assert steps.padded_rows == 6
 
 
 def test_out_of_memory_twice_in_a_step_is_raised() -> None:

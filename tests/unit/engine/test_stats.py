@@ -1,7 +1,7 @@
 """Counters, histograms, and what one request adds to them."""
 
 from nanoserve.engine.stats import EngineStats, Gauges, Histogram
-from nanoserve.sched.step import FinishReason
+from nanoserve.sched.step import FinishReason, StepExecution, StepPlan
 
 
 def test_observation_on_a_bound_belongs_to_its_bucket() -> None:
@@ -50,7 +50,19 @@ def test_snapshot_does_not_change() -> None:
     before = stats.snapshot(Gauges())
     stats.record_submitted("a", 1, 0.0)
     stats.record_finished("a", FinishReason.STOP, 1.0)
-    stats.record_step(2.0)
+    stats.record_step(StepPlan(0, ()), StepExecution(), 2.0)
 
     assert before.finished[FinishReason.STOP] == 0
-    assert (before.num_steps, before.last_step_time_s) == (0, None)
+    assert (before.steps.num_steps, before.last_step_time_s) == (0, None)
+
+
+def test_age_and_the_queue_at_the_door_are_seen_from_outside() -> None:
+    """A snapshot taken a while ago says how old its last step is by now."""
+    stats = EngineStats()
+    before = stats.snapshot(Gauges(num_waiting=1))
+    stats.record_step(StepPlan(0, ()), StepExecution(), 2.0)
+
+    seen = stats.snapshot(Gauges(num_waiting=1)).as_seen(5.0, num_incoming=2, num_rejected=4)
+
+    assert before.as_seen(5.0, 0, 0).last_step_age_s is None
+    assert (seen.last_step_age_s, seen.gauges.num_waiting, seen.num_rejected) == (3.0, 3, 4)

@@ -14,11 +14,12 @@ def test_a_draft_keeps_order_and_budget() -> None:
     draft = StepDraft(budget_left=10)
     draft.put(make_request("b"), 4)
     draft.put(make_request("a"), 2)
+    draft.admitted.append("a")
 
     plan = draft.to_plan(3)
 
     assert draft.budget_left == 4
-    assert plan.step_id == 3
+    assert (plan.step_id, plan.admitted) == (3, ("a",))
     assert [(s.request_id, s.num_scheduled_tokens) for s in plan.scheduled] == [("b", 4), ("a", 2)]
 
 

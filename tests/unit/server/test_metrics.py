@@ -1,10 +1,17 @@
 """The Prometheus page of a snapshot."""
 
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from nanoserve.engine.stats import EngineStats, Gauges
-from nanoserve.sched.step import FinishReason
+from nanoserve.sched.step import FinishReason, StepExecution, StepMode, StepPlan
 from nanoserve.server.metrics import render_metrics
+from tests.builders import make_boot_info
+
+
+def _samples(page: bytes) -> list[Sample]:
+    families = text_string_to_metric_families(page.decode())
+    return [sample for family in families for sample in family.samples]
 
 
 def _page() -> dict[tuple[str, str], float]:
@@ -14,14 +21,13 @@ def _page() -> dict[tuple[str, str], float]:
         stats.record_token("a", num_cached_tokens=4, now_s=now_s)
     stats.record_finished("a", FinishReason.STOP, now_s=500.0)
     gauges = Gauges(num_running=2, num_waiting=3, num_blocks=8, num_used_blocks=2)
-    page = render_metrics(stats.snapshot(gauges), 'quo"ted').decode()
+    page = render_metrics(stats.snapshot(gauges), 'quo"ted')
     return {
         (
             sample.name,
             sample.labels.get("le", sample.labels.get("finished_reason", "")),
         ): sample.value
-        for family in text_string_to_metric_families(page)
-        for sample in family.samples
+        for sample in _samples(page)
     }
 
 
@@ -64,3 +70,48 @@ def test_buckets_are_cumulative() -> None:
     assert page[name, "0.15"] == 1
     assert page[name, "10.0"] == 1
     assert page[name, "+Inf"] == 2
+
+
+def test_decode_steps_are_counted_by_mode() -> None:
+    """Modes that have not run are 0; padding, evictions and the age of the step beside them."""
+    stats = EngineStats()
+    execution = StepExecution(StepMode.LATE, padded_rows=3, num_evicted=1)
+    stats.record_step(StepPlan(0, ()), execution, now_s=2.0)
+    seen = stats.snapshot(Gauges()).as_seen(4.5, num_incoming=0, num_rejected=0)
+
+    samples = _samples(render_metrics(seen, "m"))
+
+    values = {sample.name: sample.value for sample in samples}
+    steps = {
+        sample.labels["mode"]: sample.value
+        for sample in samples
+        if sample.name == "nanoserve:decode_steps_total"
+    }
+    assert steps == {"eager": 0, "bucketed": 0, "replayed": 0, "late": 1}
+    assert values["nanoserve:num_steps_total"] == 1
+    assert values["nanoserve:prefill_steps_total"] == 0
+    assert values["nanoserve:padded_rows_total"] == 3
+    assert values["nanoserve:graphs_evicted_total"] == 1
+    assert values["nanoserve:last_step_age_seconds"] == 2.5
+
+
+def test_age_is_absent_before_the_first_step() -> None:
+    """There is no number for what has not happened."""
+    assert ("nanoserve:last_step_age_seconds", "") not in _page()
+
+
+def test_budget_lines_are_gauges() -> None:
+    """Each line is planned, measured and the rest; what nobody measured is left out."""
+    page = render_metrics(EngineStats().snapshot(Gauges()), "m", make_boot_info()["budget"])
+
+    shown = {
+        (sample.labels["part"], sample.labels["kind"]): sample.value
+        for sample in _samples(page)
+        if sample.name == "nanoserve:memory_bytes"
+    }
+    assert shown == {
+        ("weights", "planned"): 300,
+        ("weights", "measured"): 310,
+        ("weights", "residual"): 10,
+        ("unassigned", "planned"): 700,
+    }
