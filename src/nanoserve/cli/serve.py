@@ -157,6 +157,8 @@ def import_boot(listener: ConsoleListener) -> "Boot":
     listener.stage_started("import")
     started = time.perf_counter()
     from nanoserve.launch.boot import boot
+    from nanoserve.runner.host_heap import use_one_heap
 
+    use_one_heap()  # before any thread: so that what loading frees is seen to be free
     listener.stage_finished(StageReport("import", time.perf_counter() - started, "torch"))
     return boot

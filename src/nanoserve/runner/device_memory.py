@@ -4,7 +4,6 @@ Owns asking; what the figures are compared with is planned in `plan`. Every figu
 comes through `CudaFigures`, so that the arithmetic is tested without a device.
 """
 
-import ctypes
 import os
 from collections.abc import Callable
 from importlib import import_module
@@ -14,6 +13,7 @@ from typing import Any, Protocol
 import torch
 
 from nanoserve.plan.memory_budget import MemoryReading
+from nanoserve.runner.host_heap import trim_heap
 from nanoserve.runner.host_memory import host_memory_bytes, parse_status
 
 
@@ -192,13 +192,6 @@ class HostProbe:
 
     def _sizes(self) -> dict[str, int]:
         return parse_status((self._self / "status").read_text())
-
-
-def trim_heap() -> None:
-    """Give back what the C library keeps of freed memory, where it is one that can."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def probe_of(device: torch.device) -> MemoryProbe:

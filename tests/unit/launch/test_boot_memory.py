@@ -15,6 +15,8 @@ CODE = """
 import sys
 from nanoserve.launch.boot import boot
 from nanoserve.options import EngineOptions
+from nanoserve.runner.host_heap import use_one_heap
+use_one_heap()  # as `serve` does
 boot(EngineOptions(model=sys.argv[1], device="cpu", dtype=sys.argv[2], boot_report=sys.argv[3]))
 """
 
