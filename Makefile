@@ -12,7 +12,7 @@ INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 INSTALL := $(PIP) install --quiet --constraint constraints.txt $(INDEX)
 SERVE_STAMP := $(VENV)/.serve-installed
 TEST_STAMP := $(VENV)/.test-installed
-TEST_TOOLS := pytest pytest-randomly pytest-xdist hypothesis coverage httpx openai transformers
+TEST_TOOLS := pytest pytest-randomly pytest-xdist hypothesis coverage httpx openai transformers jsonschema-rs
 CHECK_TOOLS := ruff mypy import-linter
 
 .PHONY: help setup serve chat test exhaustive gpu cover check fix docs build clean

@@ -68,9 +68,7 @@ class CorruptFileError(ModelError):
     """A file contradicts its own format."""
 
     def __init__(self, path: str, problem: str, offset: int | None = None) -> None:
-        self.path = path
-        self.problem = problem
-        self.offset = offset
+        self.path, self.problem, self.offset = path, problem, offset
         where = f" at byte {offset:,}" if offset is not None else ""
         super().__init__(f"{path} is damaged{where}: {problem} Download or convert it again.")
 
@@ -90,9 +88,7 @@ class WeightMismatchError(ModelError):
         misshapen: tuple[str, ...] = (),
     ) -> None:
         self.path = path
-        self.missing = missing
-        self.unexpected = unexpected
-        self.misshapen = misshapen
+        self.missing, self.unexpected, self.misshapen = missing, unexpected, misshapen
         parts = [
             f"{len(names)} {label} ({_listed(names)})"
             for label, names in (
@@ -135,10 +131,8 @@ class DoesNotFitError(PlanError):
         advice: tuple[str, ...] = (),
         budget: Budget | None = None,
     ) -> None:
-        self.what = what
+        self.what, self.advice, self.budget = what, advice, budget
         self.need_bytes, self.have_bytes = need_bytes, have_bytes
-        self.advice = advice
-        self.budget = budget
         would_do = f" Any one of these would do: {'; '.join(advice)}." if advice else ""
         super().__init__(
             f"{what} It needs {format_bytes(need_bytes)}; "
@@ -157,10 +151,7 @@ class CaptureTooSmall(PlanError):
     """
 
     def __init__(self, bound_by: str, have: int, need: int, advice: tuple[str, ...] = ()) -> None:
-        self.bound_by = bound_by
-        self.have = have
-        self.need = need
-        self.advice = advice
+        self.bound_by, self.have, self.need, self.advice = bound_by, have, need, advice
         what = {
             "flag": f"--warm-width {have:,} is narrower than one bucket of {need:,} tokens",
             "bytes": f"{have:,} bytes for capture are fewer than the {need:,} of one bucket",
@@ -176,8 +167,7 @@ class BootError(NanoserveError):
     exit_code = 5
 
     def __init__(self, stage: str, problem: str) -> None:
-        self.stage = stage
-        self.problem = problem
+        self.stage, self.problem = stage, problem
         super().__init__(f"Boot stopped at '{stage}': {problem}")
 
 
@@ -224,8 +214,7 @@ class PromptTooLongError(RequestError):
             is_counted: False where `prompt_tokens` is the least that so long a text can have.
         """
         self.limit_tokens = limit_tokens
-        self.prompt_tokens = prompt_tokens
-        self.requested_tokens = requested_tokens
+        self.prompt_tokens, self.requested_tokens = prompt_tokens, requested_tokens
         total = f" and asks for {requested_tokens} more ({prompt_tokens + requested_tokens} in all)"
         super().__init__(
             f"This server's maximum context length is {limit_tokens} tokens. The request has "

@@ -25,7 +25,7 @@ BLOCK_SIZE = 16
 CONTEXT = 2048  # tokens
 TOKEN_BUDGET = 512
 SLACK_BYTES = 2**20  # index tensors and kernels' scratch, which no formula counts
-FLAT = SamplingParams(temperature=2.0, top_p=0.99)  # ranks whole rows where logits are alike
+FLAT = SamplingParams(temperature=1.0, top_p=0.1)  # draws again and again where logits are alike
 
 
 def spec_of_width(num_heads: int, num_kv_heads: int, **changes: object) -> ModelSpec:
@@ -35,13 +35,15 @@ def spec_of_width(num_heads: int, num_kv_heads: int, **changes: object) -> Model
     return tiny_spec(**(fields | shape | changes))
 
 
-def step_of(num_decodes: int, num_chunk_tokens: int, params: SamplingParams) -> StepPlan:
+def step_of(
+    num_decodes: int, num_chunk_tokens: int, params: SamplingParams, context: int = CONTEXT
+) -> StepPlan:
     """Return decodes and one prefill chunk, all at the full context."""
-    blocks = CONTEXT // BLOCK_SIZE
+    blocks = context // BLOCK_SIZE
 
     def request(index: int, num_tokens: int) -> ScheduledRequest:
         table = range(index * blocks, (index + 1) * blocks)
-        num_computed = CONTEXT - num_tokens
+        num_computed = context - num_tokens
         return scheduled(
             [1] * num_tokens,
             table,
@@ -106,9 +108,9 @@ def test_draw_is_the_largest_of_a_wide_vocabulary() -> None:
     runner = runner_of(spec, torch.float32, 8)
     shape = largest_step(8, 64, 8, 4, is_fused=True)
     estimated = estimate_activation_bytes(spec, shape, 4, DRAWN_LOGIT_BYTES).peak_bytes
-    measured = peak_bytes(lambda: runner.execute(step_of(8, 0, FLAT)))
+    measured = peak_bytes(lambda: runner.execute(step_of(8, 0, FLAT, context=64)))
 
-    assert 0.9 * estimated < measured < estimated + SLACK_BYTES
+    assert 0.8 * estimated < measured < estimated + SLACK_BYTES
 
 
 def test_scored_rows_take_what_is_said() -> None:

@@ -54,7 +54,14 @@ def answer_batch(
     """
     num_in_flight = LINES_PER_PLACE * booted.limits.max_num_seqs
     engine = AsyncEngine(booted.core, booted.limits, max_in_flight=num_in_flight * MAX_N)
-    context = ServingContext(engine, booted.tokenizer, booted.chat_template, name, __version__)
+    context = ServingContext(
+        engine,
+        booted.tokenizer,
+        booted.chat_template,
+        name,
+        __version__,
+        grammar_compiler=booted.grammar_compiler,
+    )
     engine.start()
     with contextlib.closing(context):
         try:

@@ -45,6 +45,7 @@ def run_front(
         __version__,
         boot_info=booted.info,
         read_memory=booted.probe.read,
+        grammar_compiler=booted.grammar_compiler,
         prompt_queue=PromptQueue(options.max_queued_tokens, engine.count_rejected),
     )
     app = build_app(context, api_keys)

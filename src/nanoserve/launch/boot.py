@@ -43,6 +43,8 @@ from nanoserve.runner.model_runner import ModelRunner
 from nanoserve.sched.admission import EngineLimits
 from nanoserve.sched.scheduler import Scheduler
 from nanoserve.text.chat_template import ChatTemplate
+from nanoserve.text.grammar import LLGuidanceCompiler
+from nanoserve.text.grammar_spec import GrammarCompiler
 from nanoserve.text.tokenizer import Tokenizer
 from nanoserve.units import format_bytes
 
@@ -56,6 +58,7 @@ class BootedEngine:
         limits: What a request must keep to.
         tokenizer: The model's own.
         chat_template: None where the model has none.
+        grammar_compiler: Makes answers follow a grammar; builds nothing before the first.
         model_name: Name of the model as its source gives it.
         plan: What was decided, as it stands once the device was asked again.
         report: What was done.
@@ -68,6 +71,7 @@ class BootedEngine:
     limits: EngineLimits
     tokenizer: Tokenizer
     chat_template: ChatTemplate | None
+    grammar_compiler: GrammarCompiler
     model_name: str
     plan: BootPlan
     report: BootReport
@@ -138,6 +142,7 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
         limits,
         model.tokenizer,
         model.chat_template,
+        LLGuidanceCompiler(model.tokenizer, limits.vocab_size, limits.eos_token_ids),
         model.name,
         plan,
         report,

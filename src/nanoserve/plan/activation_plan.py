@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from nanoserve.spec.model_spec import ModelSpec
 
 SCORED_ROWS_AT_ONCE = 64  # rows whose log-probabilities are computed together
-DRAWN_LOGIT_BYTES = 58  # of one logit at the worst of the draw
+DRAWN_LOGIT_BYTES = 21  # of one logit at the worst of the draw
 _SCORED_LOGIT_BYTES = 8  # of one logit that is scored: itself and its log-probability
 _UNFUSED_SCORE_BYTES = 12  # of one attention score, with its softmax and the K and V repeated
 _RESIDUAL_COPIES = 4  # layer input, with attention added, its norm, and what the MLP adds
@@ -112,9 +112,10 @@ def largest_step(
     """Return the largest step our engine can make: decodes and a prefill chunk, all at full length.
 
     Prefill is chunked, so the token budget bounds a step. Logits are made of each request's
-    last row alone, and of 64 rows at once for a prompt that is scored. The worst draw, top-p
-    over a flat distribution, ranks the whole row: 57.5 bytes a logit, measured with torch
-    2.13 at 8 rows of 49,152. A test measures whole steps against this on a CPU.
+    last row alone, and of 64 rows at once for a prompt that is scored. The worst draw takes
+    16.4 bytes a logit beside the logit's own 4: two rows of scratch that it keeps, one copy,
+    and numpy's of a large top-k (measured with torch 2.13 at 32 rows of 49,152). A test
+    measures whole steps against this on a CPU.
 
     Args:
         max_num_seqs: Requests that run at once.

@@ -263,8 +263,7 @@ class Scheduler:
         request_id = request.request_id
         if request_id in result.failed:
             self._finish(request)
-            problem = result.failed[request_id]
-            return TokenEvent(request_id, None, FinishReason.ERROR, error=problem)
+            return TokenEvent(request_id, None, FinishReason.ERROR, error=result.failed[request_id])
         self._blocks.extend_hashes(request.block_hashes, request.token_ids, request.salt)
         self._blocks.register_filled(
             request.block_table,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from nanoserve.engine.choices import fan_out
 from nanoserve.engine.interface import GenerationRequest
+from nanoserve.errors import InvalidRequestError
 from nanoserve.server.generation_call import GenerationCall
 from nanoserve.server.grammar_fields import compile_grammar
 from nanoserve.server.prompt_encoding import EncodedPrompt, admit_prompt
@@ -62,4 +63,8 @@ def _compile(context: ServingContext, call: GenerationCall) -> Grammar | None:
     if call.grammar is None:
         return None
     param, spec = call.grammar
+    for field in ("min_tokens", "ignore_eos"):
+        if getattr(call.sampling, field):  # a complete answer can only end
+            message = f"{field} cannot be combined with {param}: the grammar says where it ends."
+            raise InvalidRequestError(message, field)
     return compile_grammar(spec, param, context.grammar_compiler)
