@@ -44,6 +44,7 @@ class FakeBooted:
         self.limits = make_limits()
         self.tokenizer = ByteTokenizer()
         self.chat_template = ChatTemplate(CHAT_TEMPLATE, None, None)
+        self.grammar_compiler = None
         self.model_name = "fake"
 
 
