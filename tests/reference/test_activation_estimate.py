@@ -110,7 +110,8 @@ def test_draw_is_the_largest_of_a_wide_vocabulary() -> None:
     estimated = estimate_activation_bytes(spec, shape, 4, DRAWN_LOGIT_BYTES).peak_bytes
     measured = peak_bytes(lambda: runner.execute(step_of(8, 0, FLAT, context=64)))
 
-    assert 0.8 * estimated < measured < estimated + SLACK_BYTES
+    # The copy that numpy makes for a large top-k, 4 of a logit's bytes, is not torch's to count.
+    assert 0.75 * estimated < measured < estimated + SLACK_BYTES
 
 
 def test_scored_rows_take_what_is_said() -> None:
