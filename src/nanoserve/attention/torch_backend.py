@@ -16,10 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nanoserve.attention.backend import AttentionInputs, DecodeBuffers
+from nanoserve.plan.capture_cost import gathered_arena_bytes
 from nanoserve.units import ceil_div
 
 CHEAP_PADDING_TOKENS = 256  # contexts up to here are padded to one another, whatever the waste
-SCORE_BYTES = 4  # a score is float32 whatever the model's dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +91,10 @@ class TorchAttention:
         return True
 
     def arena_bytes(self, rows: int, width: int) -> int:
-        """Return the bytes of the score rectangle, rows x H x width in float32.
-
-        It is what an attention that materialises its scores needs for the one layer at
-        work. It leaves out the gathered copies of K and V, rows x width x 2 x K x D of the
-        model's dtype, which are larger for most models, and the activations of `rows`
-        tokens; both show as the difference between the bytes planned and measured.
-        """
-        return rows * self._num_heads * width * SCORE_BYTES
+        """Return what the layer at work takes: scores, copies of K and V, and the mask."""
+        return gathered_arena_bytes(
+            self._num_heads, self._num_kv_heads * self._head_dim, rows, width
+        )
 
     def prepare_decode(self, buffers: DecodeBuffers, dtype: torch.dtype) -> PreparedStep:
         """Gather every row's whole table, and hide what lies past its context by a mask."""

@@ -36,6 +36,7 @@ from nanoserve.plan.boot_info import boot_info
 from nanoserve.plan.boot_plan import BootPlan, plan_boot
 from nanoserve.plan.boot_replan import settle_capture, settle_pool
 from nanoserve.plan.boot_report import BootReport
+from nanoserve.plan.boot_sizing import step_facts
 from nanoserve.plan.capture_plan import BackendFacts
 from nanoserve.runner.device_memory import MemoryProbe, probe_of
 from nanoserve.runner.kv_pool import KVPool
@@ -119,7 +120,7 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
     """
     trace = None if options.trace_file is None else open_step_trace(options.trace_file)
     backend = select_backend(model.spec, find_device(options.device))
-    facts = BackendFacts(backend.depends_on_width, backend.arena_bytes)
+    facts = step_facts(model.spec, backend.depends_on_width, backend.arena_bytes)
     plan = _plan(model, options, facts, stages)
     torch.set_num_threads(plan.threads)
     decoder = load_decoder(model, backend, plan, options.compile, stages)

@@ -14,8 +14,14 @@ from nanoserve.plan.activation_plan import (
     largest_step,
 )
 from nanoserve.plan.boot_choices import BootChoices
-from nanoserve.plan.capture_cost import score_rectangle_bytes
-from nanoserve.plan.capture_plan import BackendFacts, CapturePlan, CaptureRequest, plan_capture
+from nanoserve.plan.capture_cost import gathered_arena_bytes
+from nanoserve.plan.capture_plan import (
+    ArenaBytes,
+    BackendFacts,
+    CapturePlan,
+    CaptureRequest,
+    plan_capture,
+)
 from nanoserve.plan.device_facts import DeviceFacts
 from nanoserve.plan.kv_plan import PoolDemand, kv_budget_bytes, kv_bytes_per_block
 from nanoserve.plan.memory_budget import MemoryReading
@@ -24,11 +30,29 @@ from nanoserve.plan.weight_plan import plan_rope_bytes, plan_weight_bytes
 from nanoserve.spec.model_spec import ModelSpec
 from nanoserve.units import round_up
 
+LOGIT_BYTES = 4  # float32, whatever the model's dtype
+
 
 def torch_backend_facts(spec: ModelSpec) -> BackendFacts:
     """Return what plain torch attention says of its recorded steps."""
-    arena_bytes = partial(score_rectangle_bytes, spec.num_heads)
-    return BackendFacts(depends_on_width=True, arena_bytes=arena_bytes)
+    return step_facts(spec, True, partial(gathered_arena_bytes, spec.num_heads, spec.kv_size))
+
+
+def step_facts(
+    spec: ModelSpec, depends_on_width: bool, attention_bytes: ArenaBytes
+) -> BackendFacts:
+    """Return what a whole recorded step takes: its attention, and the logits it leaves behind.
+
+    Args:
+        spec: Shape of the model.
+        depends_on_width: As the attention backend says.
+        attention_bytes: What its attention takes, by rows and width.
+    """
+
+    def step_bytes(rows: int, width: int) -> int:
+        return attention_bytes(rows, width) + rows * spec.vocab_size * LOGIT_BYTES
+
+    return BackendFacts(depends_on_width, step_bytes)
 
 
 def pool_demand(spec: ModelSpec, options: EngineOptions, choices: BootChoices) -> PoolDemand:

@@ -9,6 +9,7 @@ from nanoserve.plan.capture_plan import CapturePlan
 
 SECONDS_PER_GRAPH = 0.05  # one warm-up and one recording of a 1B model's decode step
 SCORE_BYTES = 4  # a score is float32 whatever the model's dtype
+_COPY_BYTES = 4  # of an item of K, V or the mask: float32, the widest a model may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +55,19 @@ def score_rectangle_bytes(num_heads: int, rows: int, width: int) -> int:
     Example: 32 heads, 8 rows and 2,048 tokens take 2 MiB.
     """
     return rows * num_heads * width * SCORE_BYTES
+
+
+def gathered_arena_bytes(num_heads: int, kv_size: int, rows: int, width: int) -> int:
+    """Return what one layer takes that copies K and V out of the pool before it attends.
+
+    Scores as above; K and V of every row over the padded context; one mask for all heads.
+    Counted in float32: for narrower dtypes it is an upper bound.
+
+    Args:
+        num_heads: Query heads.
+        kv_size: Width of K, or of V, over all KV heads.
+        rows: Of the shape.
+        width: Of the shape, in tokens.
+    """
+    copied_bytes = rows * width * (2 * kv_size + 1) * _COPY_BYTES
+    return score_rectangle_bytes(num_heads, rows, width) + copied_bytes

@@ -168,11 +168,11 @@ def test_a_padded_step_equals_attention_token_by_token(
     torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_the_arena_is_the_score_rectangle_in_float32() -> None:
-    """Eight rows of 2,048 tokens with the 32 heads of Llama-3.2-1B: 2 MiB."""
+def test_the_arena_holds_scores_and_copies_in_float32() -> None:
+    """Eight rows of 2,048 tokens of Llama-3.2-1B: 2 MiB of scores, 64 of K and V, a mask."""
     backend = TorchAttention(32, 8, 64)
 
-    assert backend.arena_bytes(8, 2048) == 2_097_152
+    assert backend.arena_bytes(8, 2048) == 4 * 8 * 2048 * (32 + 2 * 512 + 1)
     assert backend.depends_on_width
 
 

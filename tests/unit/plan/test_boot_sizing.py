@@ -40,9 +40,13 @@ def test_padded_steps_have_a_sink_block() -> None:
         assert demand.num_sink_blocks == count
 
 
-def test_torch_scores_are_float32_per_head() -> None:
-    """A recorded step of plain torch holds heads x rows x width scores of 4 bytes."""
-    assert torch_backend_facts(SMOLLM2).arena_bytes(8, 2048) == 9 * 8 * 2048 * 4
+def test_recorded_step_of_torch_holds_scores_copies_and_logits() -> None:
+    """Scores of each head, K and V out of the pool, one mask, and a row of logits, in float32."""
+    attention_size = 9 + 2 * 192 + 1
+
+    assert torch_backend_facts(SMOLLM2).arena_bytes(8, 2048) == 4 * 8 * (
+        2048 * attention_size + 49_152
+    )
 
 
 def test_a_paged_kernel_holds_no_scores() -> None:
