@@ -13,6 +13,7 @@ NanoserveError
 │   └── CaptureTooSmall          the ceiling under one bucket, who set it   exit 4
 ├── BootError                    the stage that failed                      exit 5
 │   └── BootUnsound              a boot payload that contradicts itself     exit 5
+├── KernelError                  why there are no native operators here     exit 6
 ├── RequestError                 the client's mistake                       HTTP 4xx
 │   ├── InvalidRequestError      field, value, allowed range                400
 │   ├── PromptTooLongError       the limit, prompt and requested tokens     400
@@ -173,6 +174,19 @@ class BootError(NanoserveError):
 
 class BootUnsound(BootError):
     """What a boot says of itself contradicts itself, or its parts do not fit together."""
+
+
+class KernelError(NanoserveError):
+    """Native operators cannot be built or loaded; torch's serve instead where they may."""
+
+    exit_code = 6
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(
+            f"There are no native operators: {reason}. Install a C++ compiler with OpenMP "
+            "(on Debian: apt-get install g++), or serve with --attention-backend torch."
+        )
 
 
 class RequestError(NanoserveError):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from nanoserve.attention.backend import AttentionBackend, AttentionInputs, DecodeBuffers
 from nanoserve.errors import InvariantError
+from nanoserve.model.layer_ops import LayerOps, TorchOps
 from nanoserve.model.layers import MLP, Attention, Linear, RMSNorm
 from nanoserve.model.rope import RotaryTable, Rotation
 from nanoserve.spec.model_spec import ModelSpec
@@ -24,13 +25,13 @@ KVLayers = Sequence[tuple[Tensor, Tensor]]  # K and V of each layer, each [N, S,
 class DecoderLayer(nn.Module):
     """Attention and MLP, each behind a norm and added to the residual stream."""
 
-    def __init__(self, spec: ModelSpec, backend: AttentionBackend) -> None:
+    def __init__(self, spec: ModelSpec, backend: AttentionBackend, ops: LayerOps) -> None:
         super().__init__()
         self._backend = backend
-        self.input_layernorm = RMSNorm(spec.hidden_size, spec.rms_norm_eps)
-        self.self_attn = Attention(spec)
-        self.post_attention_layernorm = RMSNorm(spec.hidden_size, spec.rms_norm_eps)
-        self.mlp = MLP(spec)
+        self.input_layernorm = RMSNorm(spec.hidden_size, spec.rms_norm_eps, ops)
+        self.self_attn = Attention(spec, ops)
+        self.post_attention_layernorm = RMSNorm(spec.hidden_size, spec.rms_norm_eps, ops)
+        self.mlp = MLP(spec, ops)
 
     def forward(
         self, x: Tensor, rotation: Rotation, kv: tuple[Tensor, Tensor], prepared: Any
@@ -46,8 +47,8 @@ class DecoderLayer(nn.Module):
 
     def after_attention(self, x: Tensor, attended: Tensor) -> Tensor:
         """Add to `x`, [T, hidden_size], what was attended, [T, H, D], then the MLP of both."""
-        x = x + self.self_attn.o_proj(attended.flatten(1))
-        return x + self.mlp(self.post_attention_layernorm(x))
+        x, normed = self.post_attention_layernorm.add(x, self.self_attn.o_proj(attended.flatten(1)))
+        return x + self.mlp(normed)
 
 
 class Decoder(nn.Module):
@@ -57,14 +58,26 @@ class Decoder(nn.Module):
     `prepack_linears` after the weights are in makes it faster.
     """
 
-    def __init__(self, spec: ModelSpec, backend: AttentionBackend) -> None:
+    def __init__(
+        self, spec: ModelSpec, backend: AttentionBackend, ops: LayerOps | None = None
+    ) -> None:
+        """Make the parameters, without filling them.
+
+        Args:
+            spec: The model.
+            backend: Attends.
+            ops: What lies between products and attention; None is plain torch.
+        """
         super().__init__()
+        ops = ops or TorchOps()
         self.spec = spec
         self._backend = backend
         self._rope: RotaryTable | None = None
         self.embed_tokens = Embedding(spec.vocab_size, spec.hidden_size)
-        self.layers = nn.ModuleList(DecoderLayer(spec, backend) for _ in range(spec.num_layers))
-        self.norm = RMSNorm(spec.hidden_size, spec.rms_norm_eps)
+        self.layers = nn.ModuleList(
+            DecoderLayer(spec, backend, ops) for _ in range(spec.num_layers)
+        )
+        self.norm = RMSNorm(spec.hidden_size, spec.rms_norm_eps, ops)
         self.lm_head = Linear(spec.hidden_size, spec.vocab_size, has_bias=False)
         if spec.tie_word_embeddings:
             self.lm_head.weight = self.embed_tokens.weight

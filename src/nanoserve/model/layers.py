@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nanoserve.model.layer_ops import HeadNorms, LayerOps
 from nanoserve.model.rope import Rotation
 from nanoserve.spec.model_spec import ModelSpec
 
@@ -47,63 +48,60 @@ class Linear(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """Root-mean-square norm, in float32 whatever the input."""
+    """Root-mean-square norm, in float32 whatever the input; see `LayerOps.rms_norm`."""
 
-    def __init__(self, size: int, eps: float) -> None:
+    def __init__(self, size: int, eps: float, ops: LayerOps) -> None:
         super().__init__()
         self.weight = _parameter(size)
         self._eps = eps
+        self._ops = ops
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., size] to the same shape and dtype.
+        """[..., size] to the same shape and dtype."""
+        return self._ops.rms_norm(x, self.weight, self._eps)
 
-        Note: The input's precision returns before the weight is applied, as in transformers.
-        """
-        shape = self.weight.shape
-        if x.dtype == torch.float32:
-            return F.rms_norm(x, shape, self.weight, self._eps)
-        return self.weight * F.rms_norm(x.float(), shape, None, self._eps).to(x.dtype)
+    def add(self, x: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
+        """Return `x + delta` and its norm, each [..., size]."""
+        return self._ops.add_rms_norm(x, delta, self.weight, self._eps)
 
 
 class Attention(nn.Module):
     """The projections around grouped-query attention."""
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: ModelSpec, ops: LayerOps) -> None:
         super().__init__()
-        self._num_heads = spec.num_heads
-        self._num_kv_heads = spec.num_kv_heads
+        self._ops = ops
+        self._split = (spec.num_heads, spec.num_kv_heads, spec.num_kv_heads)
         self._head_dim = spec.head_dim
+        self._eps = spec.rms_norm_eps
         fused_size = spec.q_size + 2 * spec.kv_size  # rows of q, then k, then v
         self.qkv_proj = Linear(spec.hidden_size, fused_size, spec.has_qkv_bias)
         self.o_proj = Linear(spec.q_size, spec.hidden_size, spec.has_output_bias)
-        self.q_norm = RMSNorm(spec.head_dim, spec.rms_norm_eps) if spec.has_qk_norm else None
-        self.k_norm = RMSNorm(spec.head_dim, spec.rms_norm_eps) if spec.has_qk_norm else None
+        self.q_norm = RMSNorm(spec.head_dim, spec.rms_norm_eps, ops) if spec.has_qk_norm else None
+        self.k_norm = RMSNorm(spec.head_dim, spec.rms_norm_eps, ops) if spec.has_qk_norm else None
 
     def project(self, x: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor, Tensor]:
         """[T, hidden_size] to q, [T, H, D], and k and v, each [T, K, D]; q and k are rotated."""
-        num_heads, num_kv_heads = self._num_heads, self._num_kv_heads
         heads = self.qkv_proj(x).view(x.shape[0], -1, self._head_dim)  # [T, H + 2K, D]
-        qk, v = heads.split((num_heads + num_kv_heads, num_kv_heads), dim=1)
+        norms = None
         if self.q_norm is not None and self.k_norm is not None:
-            q, k = qk.split((num_heads, num_kv_heads), dim=1)
-            qk = torch.cat((self.q_norm(q), self.k_norm(k)), dim=1)
-        q, k = rotation.apply(qk).split((num_heads, num_kv_heads), dim=1)
-        return q, k, v
+            norms = HeadNorms(self.q_norm.weight, self.k_norm.weight, self._eps)
+        return self._ops.prepare_heads(heads, self._split, rotation, norms)
 
 
 class MLP(nn.Module):
     """SwiGLU: `down(silu(gate(x)) * up(x))`."""
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: ModelSpec, ops: LayerOps) -> None:
         super().__init__()
+        self._ops = ops
         hidden_size, intermediate_size = spec.hidden_size, spec.intermediate_size
         self.gate_up_proj = Linear(hidden_size, 2 * intermediate_size, spec.has_mlp_bias)
         self.down_proj = Linear(intermediate_size, hidden_size, spec.has_mlp_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """[T, hidden_size] to the same."""
-        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
-        return self.down_proj(F.silu(gate).mul_(up))
+        return self.down_proj(self._ops.silu_mul(self.gate_up_proj(x)))
 
 
 def can_prepack(device: torch.device, dtype: torch.dtype) -> bool:

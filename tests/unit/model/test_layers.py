@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
+from nanoserve.model.layer_ops import TorchOps
 from nanoserve.model.layers import Linear, RMSNorm, can_prepack, prepack_linears
 
 
@@ -13,7 +14,7 @@ class TiedPair(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.owner = RMSNorm(1, 1e-5)
+        self.owner = RMSNorm(1, 1e-5, TorchOps())
         self.tied = random_linear(has_bias=False)
         self.free = random_linear(has_bias=True)
         self.owner.weight = self.tied.weight
@@ -73,7 +74,7 @@ def test_float16_and_cuda_weights_cannot_be_packed() -> None:
 def test_the_norm_is_that_of_transformers(dtype: torch.dtype) -> None:
     """The mean square is taken in float32; the weight multiplies the rounded result."""
     torch.manual_seed(2)
-    theirs, ours = LlamaRMSNorm(64, eps=1e-5).to(dtype), RMSNorm(64, 1e-5).to(dtype)
+    theirs, ours = LlamaRMSNorm(64, eps=1e-5).to(dtype), RMSNorm(64, 1e-5, TorchOps()).to(dtype)
     weight = torch.randn(64).to(dtype)
     theirs.weight.data.copy_(weight)
     ours.weight.copy_(weight)

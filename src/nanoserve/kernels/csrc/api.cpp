@@ -1,0 +1,74 @@
+// The C interface: a program of operators is run in order by a team of OpenMP threads.
+#include <omp.h>
+
+#include "ops.h"
+
+namespace {
+
+template <class Args, void (*run)(const Args&, Team&)>
+void run_op(const void* args, Team& team) {
+  run(*static_cast<const Args*>(args), team);
+}
+
+struct OpKind {
+  void (*run)(const void*, Team&);
+  int64_t args_bytes;
+};
+
+template <class Args, void (*run)(const Args&, Team&)>
+constexpr OpKind kind() {
+  return {run_op<Args, run>, sizeof(Args)};
+}
+
+// In the order of `kernels/op_args.py`.
+constexpr OpKind KINDS[] = {
+    kind<RmsNormArgs, rms_norm>(),
+    kind<SiluMulArgs, silu_mul>(),
+    kind<PrepareHeadsArgs, prepare_heads>(),
+    kind<PagedAttentionArgs, paged_attention>(),
+};
+constexpr int64_t NUM_KINDS = sizeof KINDS / sizeof KINDS[0];
+
+}  // namespace
+
+extern "C" {
+
+struct Op {
+  int64_t kind;
+  const void* args;
+};
+
+void nanoserve_run(const Op* program, int64_t num_ops, int32_t num_threads) {
+  TeamState state;
+  if (num_threads <= 1) {
+    Team team(state, 0, 1);
+    for (int64_t i = 0; i < num_ops; i++) KINDS[program[i].kind].run(program[i].args, team);
+    return;
+  }
+#pragma omp parallel num_threads(num_threads)
+  {
+    Team team(state, omp_get_thread_num(), omp_get_num_threads());
+    for (int64_t i = 0; i < num_ops; i++) KINDS[program[i].kind].run(program[i].args, team);
+  }
+}
+
+void nanoserve_run_one(int64_t kind, const void* args, int32_t num_threads) {
+  Op op{kind, args};
+  nanoserve_run(&op, 1, num_threads);
+}
+
+int64_t nanoserve_args_bytes(int64_t kind) {
+  return kind < 0 || kind >= NUM_KINDS ? -1 : KINDS[kind].args_bytes;
+}
+
+int32_t nanoserve_vector_bits() { return LANES * 32; }
+
+int32_t nanoserve_has_bf16_products() {
+#ifdef __AVX512BF16__
+  return 1;
+#else
+  return 0;
+#endif
+}
+
+}  // extern "C"

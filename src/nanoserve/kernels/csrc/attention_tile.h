@@ -1,0 +1,283 @@
+// Attention of one tile: the query rows of some tokens against the keys of one KV head.
+//
+// A row is one query head of one token; all query heads of the KV head are rows of the tile,
+// so that K and V are loaded once for all of them. Keys come in panels of PANEL, each begun at
+// a multiple of PANEL:
+//
+//   K of the panel is transposed, so that a vector holds one component of LANES keys, and the
+//   scores of a row are multiply-adds without a sum across lanes;
+//   scores become weights under a running maximum and sum (Milakov and Gimelshein 2018);
+//   the weights multiply V as it lies.
+//
+// A panel in which a row sees nothing leaves the row bit for bit as it was. So a row's result
+// does not depend on what else is in its tile.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "ops.h"
+
+constexpr int PANEL = 4 * LANES;
+constexpr int TILE_ROWS = 64;
+constexpr int MAX_HEAD_DIM = 256;
+
+// How a score is summed: an item of the head for each multiply-add and lane.
+template <class T>
+struct FloatItems {
+  static int count(int head_dim) { return head_dim; }
+  static f32v load_items(const T* head, int first, int count) { return load(head + first, count); }
+  static f32v multiply_add(f32v keys, float query, f32v sum) { return sum + keys * query; }
+  static void pack_query(const T* head, int head_dim, float* items) {
+    for (int i = 0; i < head_dim; i += LANES) {
+      store(items + i, load(head + i, head_dim - i), head_dim - i);
+    }
+  }
+};
+
+#ifdef __AVX512BF16__
+// An item is a pair of bfloat16 components, carried in the 32 bits of a float.
+struct PairItems {
+  static int count(int head_dim) { return head_dim / 2; }
+  static f32v load_items(const bf16* head, int first, int count) {
+    float items[LANES] = {};
+    std::memcpy(items, head + 2 * first, std::min(count, LANES) * sizeof(float));
+    return load(items);
+  }
+  static f32v multiply_add(f32v keys, float query, f32v sum) {
+    return (f32v)_mm512_dpbf16_ps((__m512)sum, (__m512bh)keys, (__m512bh)splat(query));
+  }
+  static void pack_query(const bf16* head, int head_dim, float* items) {
+    std::memcpy(items, head, head_dim * sizeof(bf16));
+  }
+};
+template <class T>
+using Items = std::conditional_t<std::is_same_v<T, bf16>, PairItems, FloatItems<T>>;
+#else
+template <class T>
+using Items = FloatItems<T>;
+#endif
+
+// Which rows a tile has, and which keys it may look at.
+struct Tile {
+  int64_t request, kv_head;
+  int64_t first_row;       // the first token's row in the step
+  int64_t first_position;  // and its place in its request
+  int num_tokens;
+  int64_t first_key, end_key;  // the first is a multiple of PANEL
+};
+
+template <class T>
+class TileAttention {
+ public:
+  explicit TileAttention(const PagedAttentionArgs& args)
+      : args_(args),
+        head_dim_(args.head_dim),
+        padded_dim_((args.head_dim + LANES - 1) / LANES * LANES),
+        group_(args.num_heads / args.num_kv_heads),
+        scale_(1.0f / std::sqrt(static_cast<float>(args.head_dim))) {}
+
+  // The first key that the token at `position` sees.
+  static int64_t first_visible(const PagedAttentionArgs& args, int64_t position) {
+    return args.window ? std::max<int64_t>(0, position + 1 - args.window) : 0;
+  }
+
+  void attend(const Tile& tile) {
+    tile_ = tile;
+    num_rows_ = tile.num_tokens * group_;
+    start_rows();
+    int64_t first_seen = std::max(first_visible(args_, tile.first_position), tile.first_key);
+    for (int64_t key = first_seen / PANEL * PANEL; key < tile.end_key; key += PANEL) {
+      int num_keys = std::min<int64_t>(PANEL, tile.end_key - key);
+      find_keys(key, num_keys);
+      score(num_keys);
+      for (int row = 0; row < num_rows_; row++) soften(row, key, num_keys);
+      add_values(num_keys);
+    }
+  }
+
+  // Writes what the rows attended to where the step's result lies.
+  void write_out() {
+    for (int row = 0; row < num_rows_; row++) {
+      int64_t token = tile_.first_row + row / group_;
+      int64_t head = tile_.kv_head * group_ + row % group_;
+      T* to = static_cast<T*>(args_.out) + (token * args_.num_heads + head) * head_dim_;
+      float inverse = 1.0f / sum_lanes(sums_[row]);
+      const float* from = out_ + row * padded_dim_;
+      for (int i = 0; i < head_dim_; i += LANES) {
+        store(to + i, load(from + i) * inverse, head_dim_ - i);
+      }
+    }
+  }
+
+  // Writes maximum, sum and unscaled values of a row, 2 + head_dim floats, to be merged.
+  void write_partial(int row, float* to) const {
+    to[0] = maxima_[row];
+    to[1] = sum_lanes(sums_[row]);
+    std::memcpy(to + 2, out_ + row * padded_dim_, head_dim_ * sizeof(float));
+  }
+
+ private:
+  void start_rows() {
+    for (int row = 0; row < num_rows_; row++) {
+      int64_t token = tile_.first_row + row / group_;
+      int64_t head = tile_.kv_head * group_ + row % group_;
+      const T* q = static_cast<const T*>(args_.q) + token * args_.q_stride + head * head_dim_;
+      Items<T>::pack_query(q, head_dim_, queries_ + row * head_dim_);
+      maxima_[row] = -INFINITY;
+      sums_[row] = f32v{};
+    }
+    std::memset(out_, 0, num_rows_ * padded_dim_ * sizeof(float));
+  }
+
+  // Points at K and V of the panel's keys; past the last, at zeros that score and count as none.
+  void find_keys(int64_t first_key, int num_keys) {
+    static const T zeros[MAX_HEAD_DIM] = {};
+    const int32_t* block = args_.block_tables + tile_.request * args_.table_stride;
+    block += first_key / args_.block_size;
+    int64_t slot = first_key % args_.block_size, stride = args_.num_kv_heads * head_dim_;
+    for (int key = 0; key < num_keys; key++) {
+      int64_t offset = (*block * args_.block_size + slot) * stride + tile_.kv_head * head_dim_;
+      k_rows_[key] = static_cast<const T*>(args_.k_pool) + offset;
+      v_rows_[key] = static_cast<const T*>(args_.v_pool) + offset;
+      if (++slot == args_.block_size) {
+        slot = 0;
+        block++;
+      }
+    }
+    for (int key = num_keys; key < PANEL; key++) k_rows_[key] = zeros;
+  }
+
+  void score(int num_keys) {
+    int num_items = Items<T>::count(head_dim_);
+    for (int key = 0; key < num_keys; key += LANES) {
+      for (int first = 0; first < num_items; first += LANES) {
+        f32v items[LANES];
+        int count = std::min(LANES, num_items - first);
+        for (int i = 0; i < LANES; i++) {
+          items[i] = Items<T>::load_items(k_rows_[key + i], first, count);
+        }
+        transpose(items);
+        for (int i = 0; i < count; i++) store(keys_ + (first + i) * PANEL + key, items[i]);
+      }
+    }
+    for_row_groups(num_rows_, [&]<int N>(int row) {
+      for (int key = 0; key < num_keys; key += 2 * LANES) score_rows<N>(row, key, num_items);
+    });
+  }
+
+  template <int N>
+  void score_rows(int row, int key, int num_items) {
+    f32v sums[N][2] = {};
+    const float* queries = queries_ + row * head_dim_;
+    for (int item = 0; item < num_items; item++) {
+      f32v keys = load(keys_ + item * PANEL + key);
+      f32v more_keys = load(keys_ + item * PANEL + key + LANES);
+      for (int r = 0; r < N; r++) {
+        float query = queries[r * head_dim_ + item];
+        sums[r][0] = Items<T>::multiply_add(keys, query, sums[r][0]);
+        sums[r][1] = Items<T>::multiply_add(more_keys, query, sums[r][1]);
+      }
+    }
+    for (int r = 0; r < N; r++) {
+      store(scores_ + (row + r) * PANEL + key, sums[r][0]);
+      store(scores_ + (row + r) * PANEL + key + LANES, sums[r][1]);
+    }
+  }
+
+  // Turns a row's scores of the panel into weights under the maximum so far.
+  void soften(int row, int64_t first_key, int num_keys) {
+    int64_t position = tile_.first_position + row / group_;
+    int low = std::max<int64_t>(0, first_visible(args_, position) - first_key);
+    int high = std::min<int64_t>(num_keys, position + 1 - first_key);
+    float* scores = scores_ + row * PANEL;
+    if (low >= high) {
+      corrections_[row] = 1.0f;
+      std::memset(scores, 0, PANEL * sizeof(float));
+      return;
+    }
+    f32v largest = splat(-INFINITY);
+    for (int key = 0; key < num_keys; key += LANES) {
+      f32v s = load(scores + key) * scale_;
+      if (key < low || key + LANES > high) {
+        i32v lane = lane_numbers() + key;
+        s = (lane >= low) & (lane < high) ? s : splat(-INFINITY);
+      }
+      store(scores + key, s);
+      largest = max(largest, s);
+    }
+    float maximum = std::max(maxima_[row], max_lane(largest));
+    corrections_[row] = exp(splat(maxima_[row] - maximum))[0];
+    maxima_[row] = maximum;
+    sums_[row] *= corrections_[row];
+    for (int key = 0; key < num_keys; key += LANES) {
+      f32v weight = exp(load(scores + key) - maximum);
+      store(scores + key, weight);
+      sums_[row] += weight;
+    }
+  }
+
+  // Few rows read V from the pool; more of them have it converted once.
+  void add_values(int num_keys) {
+    if (num_rows_ <= ROWS_AT_ONCE && head_dim_ == padded_dim_) {
+      return add_rows_of(v_rows_, num_keys);
+    }
+    const float* values[PANEL];
+    for (int key = 0; key < num_keys; key++) {
+      float* to = values_ + key * padded_dim_;
+      values[key] = to;
+      for (int i = 0; i < head_dim_; i += LANES) {
+        store(to + i, load(v_rows_[key] + i, head_dim_ - i));
+      }
+    }
+    add_rows_of(values, num_keys);
+  }
+
+  template <class V>
+  void add_rows_of(const V* const* values, int num_keys) {
+    for_row_groups(num_rows_, [&]<int N>(int row) {
+      int i = 0;
+      for (; i + 4 * LANES <= padded_dim_; i += 4 * LANES) add_part<N, 4>(values, num_keys, row, i);
+      for (; i < padded_dim_; i += LANES) add_part<N, 1>(values, num_keys, row, i);
+    });
+  }
+
+  template <int N, int NUM_VECTORS, class V>
+  void add_part(const V* const* values, int num_keys, int row, int first) {
+    f32v sums[N][NUM_VECTORS];
+    for (int r = 0; r < N; r++) {
+      for (int i = 0; i < NUM_VECTORS; i++) {
+        f32v so_far = load(out_ + (row + r) * padded_dim_ + first + i * LANES);
+        sums[r][i] = so_far * corrections_[row + r];
+      }
+    }
+    for (int key = 0; key < num_keys; key++) {
+      f32v value[NUM_VECTORS];
+      for (int i = 0; i < NUM_VECTORS; i++) value[i] = load(values[key] + first + i * LANES);
+      for (int r = 0; r < N; r++) {
+        float weight = scores_[(row + r) * PANEL + key];
+        for (int i = 0; i < NUM_VECTORS; i++) sums[r][i] += value[i] * weight;
+      }
+    }
+    for (int r = 0; r < N; r++) {
+      for (int i = 0; i < NUM_VECTORS; i++) {
+        store(out_ + (row + r) * padded_dim_ + first + i * LANES, sums[r][i]);
+      }
+    }
+  }
+
+  const PagedAttentionArgs& args_;
+  const int head_dim_, padded_dim_, group_;
+  const float scale_;
+  Tile tile_;
+  int num_rows_ = 0;
+  alignas(64) float queries_[TILE_ROWS * MAX_HEAD_DIM];
+  alignas(64) float keys_[MAX_HEAD_DIM * PANEL];    // transposed: [item][key]
+  alignas(64) float values_[PANEL * MAX_HEAD_DIM];  // [key][component]
+  alignas(64) float scores_[TILE_ROWS * PANEL];     // then weights, [row][key]
+  alignas(64) float out_[TILE_ROWS * MAX_HEAD_DIM];
+  alignas(64) f32v sums_[TILE_ROWS];
+  float maxima_[TILE_ROWS], corrections_[TILE_ROWS];
+  const T* k_rows_[PANEL];
+  const T* v_rows_[PANEL];
+};

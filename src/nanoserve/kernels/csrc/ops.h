@@ -1,0 +1,81 @@
+// The operators: one struct of arguments each, mirrored by `kernels/op_args.py`.
+//
+// Strides count elements. Pointers are to floats of `dtype` where no type is
+// given. Sums are made in float32, and every result is rounded where torch would round it.
+// What a row of the result is depends on no other row and on no number of threads.
+#pragma once
+#include <cstdint>
+
+#include "team.h"
+#include "vec.h"
+
+enum DType : int64_t { FLOAT32 = 0, BFLOAT16 = 1, FLOAT16 = 2 };
+
+// sum = x + delta (if there is a delta), out = sum / rms(sum) * weight; rows [rows, size].
+struct RmsNormArgs {
+  const void* x;
+  const void* delta;
+  const void* weight;
+  void* sum;
+  void* out;
+  int64_t rows, size;
+  double eps;
+  int64_t dtype;
+};
+
+// out = silu(gate) * up; gate_up is [rows, 2 * size], gate first; out is [rows, size].
+struct SiluMulArgs {
+  const void* gate_up;
+  void* out;
+  int64_t rows, size, dtype;
+};
+
+// Norms (if there are weights) and rotates the heads of each row, in place: num_q query heads,
+// then num_k key heads. cos and sin are [rows, head_dim], sin negated in its first half.
+struct PrepareHeadsArgs {
+  void* heads;
+  const void* cos;
+  const void* sin;
+  const void* q_weight;
+  const void* k_weight;
+  int64_t rows, row_stride, num_q, num_k, head_dim, table_stride;
+  double eps;
+  int64_t dtype;
+};
+
+// Stores K and V of T tokens into the pool, then attends over it, request by request.
+struct PagedAttentionArgs {
+  const void* q;  // [T, num_heads, head_dim], rows token_stride apart, as k and v
+  const void* k;
+  const void* v;
+  void* out;  // [T, num_heads, head_dim], contiguous
+  void* k_pool;
+  void* v_pool;
+  const int64_t* slot_mapping;
+  const int32_t* block_tables;
+  const int32_t* context_lens;
+  const int32_t* query_starts;  // null: every request has one token
+  float* partials;              // see attention.cpp
+  int64_t q_stride, k_stride, v_stride, table_stride;
+  int64_t num_tokens, num_requests, max_partitions;
+  int64_t partition_keys;  // a multiple of PANEL
+  int64_t num_heads, num_kv_heads, head_dim, block_size, window;  // window 0: none
+  int64_t dtype;
+};
+
+void rms_norm(const RmsNormArgs& args, Team& team);
+void silu_mul(const SiluMulArgs& args, Team& team);
+void prepare_heads(const PrepareHeadsArgs& args, Team& team);
+void paged_attention(const PagedAttentionArgs& args, Team& team);
+
+// Calls f with a null pointer of the type that dtype names.
+template <class F>
+inline void with_dtype(int64_t dtype, F&& f) {
+  if (dtype == BFLOAT16) {
+    f(static_cast<bf16*>(nullptr));
+  } else if (dtype == FLOAT16) {
+    f(static_cast<f16*>(nullptr));
+  } else {
+    f(static_cast<float*>(nullptr));
+  }
+}

@@ -1,0 +1,70 @@
+// The threads that run an operator together: a number, a barrier, and a shared counter.
+#pragma once
+#include <atomic>
+#include <sched.h>
+
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
+
+struct TeamState {
+  alignas(64) std::atomic<int64_t> next{0};
+  alignas(64) std::atomic<int> num_arrived{0};
+  alignas(64) std::atomic<int> generation{0};
+};
+
+class Team {
+ public:
+  Team(TeamState& state, int thread, int size) : state_(state), thread_(thread), size_(size) {}
+
+  int thread() const { return thread_; }
+  int size() const { return size_; }
+
+  // Waits for the others: some microseconds by spinning, then by giving the core away, which
+  // a thread that shares it may need to get here at all.
+  void barrier() {
+    if (size_ == 1) {
+      state_.next.store(0, std::memory_order_relaxed);
+      return;
+    }
+    int generation = state_.generation.load(std::memory_order_acquire);
+    if (state_.num_arrived.fetch_add(1, std::memory_order_acq_rel) == size_ - 1) {
+      state_.num_arrived.store(0, std::memory_order_relaxed);
+      state_.next.store(0, std::memory_order_relaxed);
+      state_.generation.store(generation + 1, std::memory_order_release);
+      return;
+    }
+    for (int spins = 0; state_.generation.load(std::memory_order_acquire) == generation; spins++) {
+      if (spins < 4000) {
+#ifdef __SSE2__
+        _mm_pause();
+#endif
+      } else {
+        sched_yield();
+      }
+    }
+  }
+
+  // Calls f(i) for each i below count, on whichever thread is free; all are done on return.
+  template <class F>
+  void each(int64_t count, F&& f) {
+    for (;;) {
+      int64_t i = state_.next.fetch_add(1, std::memory_order_relaxed);
+      if (i >= count) break;
+      f(i);
+    }
+    barrier();
+  }
+
+  // Calls f(first, last) once, with this thread's share of count; all are done on return.
+  template <class F>
+  void share(int64_t count, F&& f) {
+    int64_t first = count * thread_ / size_, last = count * (thread_ + 1) / size_;
+    if (first < last) f(first, last);
+    barrier();
+  }
+
+ private:
+  TeamState& state_;
+  int thread_, size_;
+};

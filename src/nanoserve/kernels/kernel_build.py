@@ -1,0 +1,122 @@
+"""Building the native operators with the machine's own compiler, once.
+
+Owns the compiler's choice, its flags, and the cache of what was built. The cached file's
+name says everything it was made from, so that a new source, compiler or CPU is a new file.
+"""
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from nanoserve.errors import KernelError
+
+SOURCE_FOLDER = Path(__file__).parent / "csrc"
+COMPILERS = ("g++", "clang++", "c++")
+FLAGS = ("-std=c++20", "-O3", "-march=native", "-fPIC", "-shared", "-fopenmp")
+TIMEOUT_S = 300.0  # a build takes seconds; on a machine that swaps, minutes
+
+
+@dataclass(frozen=True, slots=True)
+class BuildPlan:
+    """What would be built, and where it lies once it is.
+
+    Attributes:
+        compiler: Path of the compiler.
+        compiler_version: The first line it says of itself.
+        library_path: The cached library; need not exist.
+    """
+
+    compiler: str
+    compiler_version: str
+    library_path: Path
+
+    @property
+    def is_built(self) -> bool:
+        """Whether the library is in the cache."""
+        return self.library_path.exists()
+
+
+def find_compiler() -> str | None:
+    """Return the path of a C++ compiler: $CXX, or the first of `COMPILERS` on the PATH."""
+    for name in (os.environ.get("CXX", ""), *COMPILERS):
+        path = shutil.which(name) if name else None
+        if path is not None:
+            return path
+    return None
+
+
+def plan_build() -> BuildPlan:
+    """Say what a build would use, and where it would go.
+
+    Raises:
+        KernelError: There is no compiler, or it does not run.
+    """
+    compiler = find_compiler()
+    if compiler is None:
+        message = f"there is no C++ compiler on the PATH (looked for {', '.join(COMPILERS)})"
+        raise KernelError(message)
+    version = _run([compiler, "--version"]).partition("\n")[0]
+    parts = [version, *FLAGS, _cpu_flags()]
+    digest = hashlib.sha256("\0".join(parts).encode())
+    for path in sorted(SOURCE_FOLDER.iterdir()):
+        digest.update(path.name.encode() + path.read_bytes())
+    return BuildPlan(compiler, version, cache_folder() / f"{digest.hexdigest()[:16]}.so")
+
+
+def build_kernels() -> Path:
+    """Return the path of the library, after building it if it is not in the cache.
+
+    Builds may run side by side: each writes a file of its own and moves it into place.
+
+    Raises:
+        KernelError: There is no compiler, it failed, or the cache cannot be written.
+    """
+    plan = plan_build()
+    if plan.is_built:
+        return plan.library_path
+    sources = sorted(str(path) for path in SOURCE_FOLDER.glob("*.cpp"))
+    try:
+        plan.library_path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=plan.library_path.parent) as folder:
+            built = Path(folder) / plan.library_path.name
+            _run([plan.compiler, *FLAGS, *sources, "-o", str(built)])
+            built.replace(plan.library_path)
+    except OSError as error:
+        message = f"the cache {plan.library_path.parent} cannot be written: {error}"
+        raise KernelError(message) from error
+    return plan.library_path
+
+
+def cache_folder() -> Path:
+    """Return where built libraries lie: below $NANOSERVE_CACHE, or ~/.cache/nanoserve."""
+    root = os.environ.get("NANOSERVE_CACHE")
+    return (Path(root) if root else Path.home() / ".cache" / "nanoserve") / "kernels"
+
+
+def _run(command: list[str]) -> str:
+    try:
+        result = subprocess.run(
+            command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        message = f"{command[0]} does not run: {error}"
+        raise KernelError(message) from error
+    if result.returncode != 0:
+        said = next((line for line in result.stderr.splitlines() if "error" in line), result.stderr)
+        message = f"{command[0]} failed with status {result.returncode}: {said.strip()}"
+        raise KernelError(message)
+    return result.stdout
+
+
+def _cpu_flags() -> str:
+    """Return what `-march=native` depends on."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine() + platform.processor()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")

@@ -1,0 +1,90 @@
+"""The arguments of each native operator, field for field as in `csrc/ops.h`.
+
+Pointers are addresses as ints; None is the null pointer. What the fields mean is said there.
+"""
+
+import ctypes
+from typing import ClassVar
+
+_POINTER, _INT, _DOUBLE = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+
+DTYPES = ("float32", "bfloat16", "float16")  # as `csrc/ops.h` numbers them
+PARTITION_KEYS = 256  # keys of a long context that one task attends to; fixed, so that a
+# request's result depends on no other request
+MAX_HEAD_DIM = 256
+MAX_GROUP = 64  # query heads of one KV head
+
+
+class OpArgs(ctypes.Structure):
+    """Arguments of some operator; `kind` is its place in `csrc/api.cpp`."""
+
+    kind: ClassVar[int]
+
+
+class RmsNormArgs(OpArgs):
+    """Add, and norm the sum."""
+
+    kind = 0
+    _fields_ = (
+        *((name, _POINTER) for name in ("x", "delta", "weight", "sum", "out")),
+        ("rows", _INT),
+        ("size", _INT),
+        ("eps", _DOUBLE),
+        ("dtype", _INT),
+    )
+
+
+class SiluMulArgs(OpArgs):
+    """SiLU of one half times the other."""
+
+    kind = 1
+    _fields_ = (
+        *((name, _POINTER) for name in ("gate_up", "out")),
+        *((name, _INT) for name in ("rows", "size", "dtype")),
+    )
+
+
+class PrepareHeadsArgs(OpArgs):
+    """Norm and rotate query and key heads in place."""
+
+    kind = 2
+    _fields_ = (
+        *((name, _POINTER) for name in ("heads", "cos", "sin", "q_weight", "k_weight")),
+        *(
+            (name, _INT)
+            for name in ("rows", "row_stride", "num_q", "num_k", "head_dim", "table_stride")
+        ),
+        ("eps", _DOUBLE),
+        ("dtype", _INT),
+    )
+
+
+class PagedAttentionArgs(OpArgs):
+    """Store K and V of a step, and attend over the pool."""
+
+    kind = 3
+    _fields_ = (
+        *((name, _POINTER) for name in ("q", "k", "v", "out", "k_pool", "v_pool")),
+        *(
+            (name, _POINTER)
+            for name in ("slot_mapping", "block_tables", "context_lens", "query_starts", "partials")
+        ),
+        *((name, _INT) for name in ("q_stride", "k_stride", "v_stride", "table_stride")),
+        *((name, _INT) for name in ("num_tokens", "num_requests", "max_partitions")),
+        ("partition_keys", _INT),
+        *((name, _INT) for name in ("num_heads", "num_kv_heads", "head_dim", "block_size")),
+        *((name, _INT) for name in ("window", "dtype")),
+    )
+
+
+ALL_OP_ARGS: tuple[type[OpArgs], ...] = (
+    RmsNormArgs,
+    SiluMulArgs,
+    PrepareHeadsArgs,
+    PagedAttentionArgs,
+)
+
+
+def dtype_code(dtype: object) -> int:
+    """Return the number of a torch dtype, which prints as `torch.float32`."""
+    return DTYPES.index(str(dtype).rpartition(".")[2])

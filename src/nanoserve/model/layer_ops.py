@@ -1,0 +1,114 @@
+"""What a layer does between its products and its attention, behind one protocol.
+
+`TorchOps` is plain torch: it runs anywhere, can be compiled, and is what every other
+implementation is tested against. `native_ops` has the CPU's own.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nanoserve.model.rope import Rotation
+
+
+@dataclass(frozen=True, slots=True)
+class HeadNorms:
+    """RMSNorm of each query and key head before the rotation, as Qwen3 has it.
+
+    Attributes:
+        q_weight: [D].
+        k_weight: [D].
+        eps: Epsilon of both.
+    """
+
+    q_weight: Tensor
+    k_weight: Tensor
+    eps: float
+
+
+class LayerOps(Protocol):
+    """The operators of a layer that are neither a product nor attention.
+
+    A row of a result depends on the same row of the arguments alone.
+    """
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """Return `x`, [..., size], over its root mean square, times `weight`, [size].
+
+        The mean is taken in float32; the input's precision returns before the weight is
+        applied, as in transformers.
+        """
+        ...
+
+    def add_rms_norm(
+        self, x: Tensor, delta: Tensor, weight: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        """Return `x + delta`, and its norm."""
+        ...
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
+        """[T, 2 * size], gate first, to silu(gate) * up, [T, size]."""
+        ...
+
+    def prepare_heads(
+        self,
+        heads: Tensor,
+        split: tuple[int, int, int],
+        rotation: Rotation,
+        norms: HeadNorms | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Norm, if there are norms, and rotate the query and key heads of a projection.
+
+        Args:
+            heads: [T, H + 2K, D]: q, then k, then v; the caller does not need it any more.
+            split: H, K and K.
+            rotation: Of the step's tokens.
+            norms: None for most models.
+
+        Returns:
+            q, [T, H, D], and k and v, each [T, K, D]; may be views of `heads`.
+        """
+        ...
+
+
+class TorchOps:
+    """The operators out of plain torch."""
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """See `LayerOps`."""
+        if x.dtype == torch.float32:
+            return F.rms_norm(x, weight.shape, weight, eps)
+        return weight * F.rms_norm(x.float(), weight.shape, None, eps).to(x.dtype)
+
+    def add_rms_norm(
+        self, x: Tensor, delta: Tensor, weight: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        """See `LayerOps`."""
+        total = x + delta
+        return total, self.rms_norm(total, weight, eps)
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
+        """See `LayerOps`."""
+        gate, up = gate_up.chunk(2, dim=-1)
+        return F.silu(gate).mul_(up)
+
+    def prepare_heads(
+        self,
+        heads: Tensor,
+        split: tuple[int, int, int],
+        rotation: Rotation,
+        norms: HeadNorms | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """See `LayerOps`."""
+        num_heads, num_kv_heads, _ = split
+        qk, v = heads.split((num_heads + num_kv_heads, num_kv_heads), dim=1)
+        if norms is not None:
+            q, k = qk.split((num_heads, num_kv_heads), dim=1)
+            q = self.rms_norm(q, norms.q_weight, norms.eps)
+            k = self.rms_norm(k, norms.k_weight, norms.eps)
+            qk = torch.cat((q, k), dim=1)
+        q, k = rotation.apply(qk).split((num_heads, num_kv_heads), dim=1)
+        return q, k, v

@@ -1,0 +1,110 @@
+"""`NativeOps`: a layer's operators on the CPU, each one pass over its rows.
+
+Owns the way from tensors to addresses; see `kernels/csrc/layer_ops.cpp` for what is computed.
+"""
+
+import torch
+from torch import Tensor
+
+from nanoserve.kernels.kernel_library import KernelLibrary
+from nanoserve.kernels.op_args import (
+    OpArgs,
+    PrepareHeadsArgs,
+    RmsNormArgs,
+    SiluMulArgs,
+    dtype_code,
+)
+from nanoserve.model.layer_ops import HeadNorms
+from nanoserve.model.rope import Rotation
+
+MIN_PARALLEL_ELEMENTS = 16384  # a thread needs microseconds to come; so does this much work
+
+
+class NativeOps:
+    """The operators of `LayerOps` on CPU tensors, in every dtype."""
+
+    def __init__(self, kernels: KernelLibrary) -> None:
+        self._kernels = kernels
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """See `LayerOps`."""
+        x = x.contiguous()
+        out = torch.empty_like(x)
+        rows, size = x.numel() // weight.numel(), weight.numel()
+        args = RmsNormArgs(
+            x.data_ptr(),
+            None,
+            weight.data_ptr(),
+            None,
+            out.data_ptr(),
+            rows,
+            size,
+            eps,
+            dtype_code(x.dtype),
+        )
+        self._run(args, x.numel())
+        return out
+
+    def add_rms_norm(
+        self, x: Tensor, delta: Tensor, weight: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        """See `LayerOps`."""
+        x, delta = x.contiguous(), delta.contiguous()
+        total, out = torch.empty_like(x), torch.empty_like(x)
+        rows, size = x.numel() // weight.numel(), weight.numel()
+        args = RmsNormArgs(
+            x.data_ptr(),
+            delta.data_ptr(),
+            weight.data_ptr(),
+            total.data_ptr(),
+            out.data_ptr(),
+            rows,
+            size,
+            eps,
+            dtype_code(x.dtype),
+        )
+        self._run(args, x.numel())
+        return total, out
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
+        """See `LayerOps`."""
+        gate_up = gate_up.contiguous()
+        rows, size = gate_up.shape[0], gate_up.shape[1] // 2
+        out = torch.empty(rows, size, dtype=gate_up.dtype)
+        code = dtype_code(gate_up.dtype)
+        self._run(
+            SiluMulArgs(gate_up.data_ptr(), out.data_ptr(), rows, size, code), gate_up.numel()
+        )
+        return out
+
+    def prepare_heads(
+        self,
+        heads: Tensor,
+        split: tuple[int, int, int],
+        rotation: Rotation,
+        norms: HeadNorms | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """See `LayerOps`; works in place."""
+        num_heads, num_kv_heads, _ = split
+        args = PrepareHeadsArgs(
+            heads=heads.data_ptr(),
+            cos=rotation.cos.data_ptr(),
+            sin=rotation.sin.data_ptr(),
+            rows=heads.shape[0],
+            row_stride=heads.stride(0),
+            num_q=num_heads,
+            num_k=num_kv_heads,
+            head_dim=heads.shape[2],
+            table_stride=rotation.cos.stride(0),
+            dtype=dtype_code(heads.dtype),
+        )
+        if norms is not None:
+            args.q_weight, args.k_weight = norms.q_weight.data_ptr(), norms.k_weight.data_ptr()
+            args.eps = norms.eps
+        self._run(args, heads.numel())
+        q, k, v = heads.split(split, dim=1)
+        return q, k, v
+
+    def _run(self, args: OpArgs, num_elements: int) -> None:
+        num_threads = torch.get_num_threads() if num_elements >= MIN_PARALLEL_ELEMENTS else 1
+        self._kernels.run(args, num_threads)
