@@ -40,9 +40,14 @@ struct FloatItems {
 struct PairItems {
   static int count(int head_dim) { return head_dim / 2; }
   static f32v load_items(const bf16* head, int first, int count) {
-    float items[LANES] = {};
-    std::memcpy(items, head + 2 * first, std::min(count, LANES) * sizeof(float));
-    return load(items);
+    if (count < LANES) {
+      float items[LANES] = {};
+      std::memcpy(items, head + 2 * first, count * sizeof(float));
+      return load(items);
+    }
+    f32v items;
+    std::memcpy(&items, head + 2 * first, sizeof items);
+    return items;
   }
   static f32v multiply_add(f32v keys, float query, f32v sum) {
     return (f32v)_mm512_dpbf16_ps((__m512)sum, (__m512bh)keys, (__m512bh)splat(query));

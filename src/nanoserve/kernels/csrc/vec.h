@@ -51,9 +51,15 @@ inline f32v load(const float* from) {
 }
 
 inline f32v load(const bf16* from) {
+#ifdef __AVX512F__  // GCC 12 widens half a vector at a time
+  __m256i v;
+  std::memcpy(&v, from, sizeof v);
+  return (f32v)_mm512_slli_epi32(_mm512_cvtepu16_epi32(v), 16);
+#else
   u16v v;
   std::memcpy(&v, from, sizeof v);
   return bit_cast<f32v>(__builtin_convertvector(v, u32v) << 16);
+#endif
 }
 
 inline f32v load(const f16* from) {
