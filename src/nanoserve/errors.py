@@ -3,6 +3,7 @@
 ```
 NanoserveError
 ├── OptionError                  a flag or field is impossible              exit 2
+│   └── KernelError              why there are no native operators here     exit 2
 ├── ModelError
 │   ├── UnsupportedModelError    names the architecture and the known ones  exit 3
 │   ├── CorruptFileError         path, offset, expected, found              exit 3
@@ -13,7 +14,6 @@ NanoserveError
 │   └── CaptureTooSmall          the ceiling under one bucket, who set it   exit 4
 ├── BootError                    the stage that failed                      exit 5
 │   └── BootUnsound              a boot payload that contradicts itself     exit 5
-├── KernelError                  why there are no native operators here     exit 6
 ├── RequestError                 the client's mistake                       HTTP 4xx
 │   ├── InvalidRequestError      field, value, allowed range                400
 │   ├── PromptTooLongError       the limit, prompt and requested tokens     400
@@ -47,6 +47,10 @@ class OptionError(NanoserveError):
     """A flag or field has a value that cannot work."""
 
     exit_code = 2
+
+
+class KernelError(OptionError):
+    """Why native operators cannot be built, loaded or used; plain torch serves without them."""
 
 
 class ModelError(NanoserveError):
@@ -90,15 +94,8 @@ class WeightMismatchError(ModelError):
     ) -> None:
         self.path = path
         self.missing, self.unexpected, self.misshapen = missing, unexpected, misshapen
-        parts = [
-            f"{len(names)} {label} ({_listed(names)})"
-            for label, names in (
-                ("missing", missing),
-                ("left over", unexpected),
-                ("of the wrong shape", misshapen),
-            )
-            if names
-        ]
+        kinds = {"missing": missing, "left over": unexpected, "of the wrong shape": misshapen}
+        parts = [f"{len(them)} {kind} ({_listed(them)})" for kind, them in kinds.items() if them]
         super().__init__(
             f"The tensors in {path} do not match the model its config describes: "
             f"{'; '.join(parts)}. Check that config and weights belong together."
@@ -174,19 +171,6 @@ class BootError(NanoserveError):
 
 class BootUnsound(BootError):
     """What a boot says of itself contradicts itself, or its parts do not fit together."""
-
-
-class KernelError(NanoserveError):
-    """Native operators cannot be built or loaded; torch's serve instead where they may."""
-
-    exit_code = 6
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(
-            f"There are no native operators: {reason}. Install a C++ compiler with OpenMP "
-            "(on Debian: apt-get install g++), or serve with --attention-backend torch."
-        )
 
 
 class RequestError(NanoserveError):

@@ -12,6 +12,7 @@ from nanoserve.errors import OptionError
 Device = Literal["auto", "cpu", "cuda"]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 DecodeMode = Literal["auto", "eager", "bucketed", "captured"]
+AttentionChoice = Literal["auto", "torch", "native"]
 KVPoolSizing = Literal["auto", "fill", "demand"]
 MemoryPolicy = Literal["device", "process"]
 
@@ -77,6 +78,11 @@ class EngineOptions:
         "device",
         "what the utilization promises: device (all of the card, other processes included) "
         "or process (this process alone)",
+    )
+    attention_backend: AttentionChoice = _option(
+        "auto",
+        "operators between the matrix products: torch, or native (C++ built on this machine, "
+        "for the CPU); auto is native on CPU where there is a compiler",
     )
     decode_mode: DecodeMode = _option(
         "auto",

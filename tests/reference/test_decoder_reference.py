@@ -17,16 +17,20 @@ from transformers import (
 )
 
 from nanoserve.attention.select import select_backend
+from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.model.decoder import Decoder
 from nanoserve.model.layers import prepack_linears
+from nanoserve.model.native_ops import select_ops
 from nanoserve.runner.input_buffers import build_step_inputs
 from nanoserve.runner.kv_pool import KVPool
 from nanoserve.sched.batch_layout import BatchLayout
 from nanoserve.sched.step import ScheduledRequest, StepPlan
 from nanoserve.spec.model_spec import ModelSpec, RopeScaling
+from tests.native_kernels import native_kernels, needs_kernels
 from tests.tiny_models import BLOCK_SIZE, CPU, execute, runner_for, scheduled, tiny_spec
 
 CONTEXT = 48
+KERNELS: dict[str, KernelLibrary | None] = {"chosen": None}  # what the tests run on
 LLAMA3: dict[str, Any] = {
     "factor": 8.0,
     "low_freq_factor": 1.0,
@@ -68,6 +72,12 @@ FAMILIES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 }
 
 
+@pytest.fixture(params=["torch", pytest.param("native", marks=needs_kernels)], autouse=True)
+def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run each test on plain torch and on native operators."""
+    monkeypatch.setitem(KERNELS, "chosen", native_kernels() if request.param == "native" else None)
+
+
 def build_pair(family: str) -> tuple[Any, Decoder]:
     """Return transformers' model and ours with the same random weights."""
     config_class, model_class, changes = FAMILIES[family]
@@ -76,7 +86,9 @@ def build_pair(family: str) -> tuple[Any, Decoder]:
     theirs = model_class(config_class(**hf_fields(spec, config_class))).eval()
     for name, parameter in theirs.named_parameters():
         parameter.data.normal_(1.0 if "norm" in name else 0.0, 0.2)
-    ours = Decoder(spec, select_backend(spec, CPU))
+    chosen = KERNELS["chosen"]
+    ops = select_ops(chosen, is_compiled=False)
+    ours = Decoder(spec, select_backend(spec, CPU, chosen), ops)
     ours.build_rope(CPU, torch.float32, spec.max_position_embeddings)
     copy_weights(theirs.state_dict(), ours)
     return theirs, ours

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from nanoserve.attention.backend import AttentionInputs, DecodeBuffers
+from nanoserve.errors import KernelError
 from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.kernels.op_args import (
     MAX_GROUP,
@@ -42,16 +43,32 @@ class PreparedCpuStep:
     num_threads: int
 
 
-def can_attend_natively(spec: ModelSpec) -> bool:
-    """Whether the native operator serves heads of this shape."""
-    has_room = spec.head_dim <= MAX_HEAD_DIM and spec.num_heads // spec.num_kv_heads <= MAX_GROUP
-    return has_room and spec.head_dim % HEAD_DIM_MULTIPLE == 0
+def check_native_heads(spec: ModelSpec) -> None:
+    """Check that the native operator serves heads of this shape.
+
+    Raises:
+        KernelError: Names the shape and what is served.
+    """
+    group = spec.num_heads // spec.num_kv_heads
+    if spec.head_dim > MAX_HEAD_DIM or spec.head_dim % HEAD_DIM_MULTIPLE or group > MAX_GROUP:
+        message = (
+            f"Native operators serve heads of up to {MAX_HEAD_DIM} in multiples of "
+            f"{HEAD_DIM_MULTIPLE}, up to {MAX_GROUP} of them for each KV head; this model has "
+            f"{group} of {spec.head_dim}."
+        )
+        raise KernelError(message)
 
 
 class CpuAttention:
-    """Attention over a paged pool on the CPU, in every dtype; see `can_attend_natively`."""
+    """Attention over a paged pool on the CPU, in every dtype; see `check_native_heads`."""
 
     def __init__(self, kernels: KernelLibrary, spec: ModelSpec) -> None:
+        """Note the shape of the heads.
+
+        Raises:
+            KernelError: There is no code for it.
+        """
+        check_native_heads(spec)
         self._kernels = kernels
         self._num_heads = spec.num_heads
         self._num_kv_heads = spec.num_kv_heads

@@ -138,6 +138,30 @@ def bench_boot(
         print(f"\nBoots of {model}: {options.repeat}", *stage_lines(reports), sep="\n")
 
 
+kernels = typer.Typer(
+    help="Native operators for the CPU, built on this machine.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(kernels, name="kernels")
+
+
+@kernels.command("build")
+def kernels_build() -> None:
+    """Build them, unless they are built; serving does so too."""
+    from nanoserve.cli.kernels import print_build
+
+    print_build()
+
+
+@kernels.command("info")
+def kernels_info() -> None:
+    """Print the compiler, its flags and what is built."""
+    from nanoserve.cli.kernels import print_info
+
+    print_info()
+
+
 def _print_version(is_asked: bool) -> None:
     if is_asked:
         print(__version__)

@@ -17,7 +17,8 @@ from nanoserve.errors import KernelError
 
 SOURCE_FOLDER = Path(__file__).parent / "csrc"
 COMPILERS = ("g++", "clang++", "c++")
-FLAGS = ("-std=c++20", "-O3", "-march=native", "-fPIC", "-shared", "-fopenmp")
+FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-fopenmp")
+NATIVE = "native"  # whatever the machine that builds has
 TIMEOUT_S = 300.0  # a build takes seconds; on a machine that swaps, minutes
 
 
@@ -28,11 +29,13 @@ class BuildPlan:
     Attributes:
         compiler: Path of the compiler.
         compiler_version: The first line it says of itself.
+        flags: What it is called with, beside the sources.
         library_path: The cached library; need not exist.
     """
 
     compiler: str
     compiler_version: str
+    flags: tuple[str, ...]
     library_path: Path
 
     @property
@@ -50,25 +53,31 @@ def find_compiler() -> str | None:
     return None
 
 
-def plan_build() -> BuildPlan:
+def plan_build(architecture: str = NATIVE) -> BuildPlan:
     """Say what a build would use, and where it would go.
+
+    Args:
+        architecture: As the compiler's `-march` names it.
 
     Raises:
         KernelError: There is no compiler, or it does not run.
     """
     compiler = find_compiler()
     if compiler is None:
-        message = f"there is no C++ compiler on the PATH (looked for {', '.join(COMPILERS)})"
+        message = (
+            f"Native operators need a C++ compiler, and none of {', '.join(COMPILERS)} is on the "
+            "PATH. Install one (on Debian: apt-get install g++)."
+        )
         raise KernelError(message)
     version = _run([compiler, "--version"]).partition("\n")[0]
-    parts = [version, *FLAGS, _cpu_flags()]
-    digest = hashlib.sha256("\0".join(parts).encode())
+    flags = (*FLAGS, f"-march={architecture}")
+    digest = hashlib.sha256("\0".join((version, *flags, _cpu_flags())).encode())
     for path in sorted(SOURCE_FOLDER.iterdir()):
         digest.update(path.name.encode() + path.read_bytes())
-    return BuildPlan(compiler, version, cache_folder() / f"{digest.hexdigest()[:16]}.so")
+    return BuildPlan(compiler, version, flags, cache_folder() / f"{digest.hexdigest()[:16]}.so")
 
 
-def build_kernels() -> Path:
+def build_kernels(architecture: str = NATIVE) -> Path:
     """Return the path of the library, after building it if it is not in the cache.
 
     Builds may run side by side: each writes a file of its own and moves it into place.
@@ -76,7 +85,7 @@ def build_kernels() -> Path:
     Raises:
         KernelError: There is no compiler, it failed, or the cache cannot be written.
     """
-    plan = plan_build()
+    plan = plan_build(architecture)
     if plan.is_built:
         return plan.library_path
     sources = sorted(str(path) for path in SOURCE_FOLDER.glob("*.cpp"))
@@ -84,10 +93,10 @@ def build_kernels() -> Path:
         plan.library_path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=plan.library_path.parent) as folder:
             built = Path(folder) / plan.library_path.name
-            _run([plan.compiler, *FLAGS, *sources, "-o", str(built)])
+            _run([plan.compiler, *plan.flags, *sources, "-o", str(built)])
             built.replace(plan.library_path)
     except OSError as error:
-        message = f"the cache {plan.library_path.parent} cannot be written: {error}"
+        message = f"The cache {plan.library_path.parent} cannot be written: {error}"
         raise KernelError(message) from error
     return plan.library_path
 
@@ -108,7 +117,7 @@ def _run(command: list[str]) -> str:
         raise KernelError(message) from error
     if result.returncode != 0:
         said = next((line for line in result.stderr.splitlines() if "error" in line), result.stderr)
-        message = f"{command[0]} failed with status {result.returncode}: {said.strip()}"
+        message = f"Building native operators, {command[0]} failed with status {result.returncode}: {said.strip()}"
         raise KernelError(message)
     return result.stdout
 

@@ -21,7 +21,7 @@ class KernelLibrary:
             self._library = ctypes.CDLL(str(path))
             self._run_one = self._library.nanoserve_run_one
         except (OSError, AttributeError) as error:
-            message = f"{path} cannot be loaded: {error}"
+            message = f"The native operators in {path} cannot be loaded: {error}"
             raise KernelError(message) from error
         self._run_one.argtypes = (ctypes.c_int64, ctypes.c_void_p, ctypes.c_int32)
         self._run_one.restype = None

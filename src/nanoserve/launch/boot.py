@@ -21,6 +21,7 @@ from nanoserve.engine.step_trace import open_step_trace
 from nanoserve.launch.boot_model import BootModel, read_model
 from nanoserve.launch.boot_summary import check_writable, report_boot, write_report
 from nanoserve.launch.capture_stage import prepare_graphs, recorder_for
+from nanoserve.launch.cpu_kernels import find_kernels
 from nanoserve.launch.find_device import device_facts, find_device
 from nanoserve.launch.memory_stages import (
     allocate_pool,
@@ -30,6 +31,7 @@ from nanoserve.launch.memory_stages import (
 )
 from nanoserve.launch.stages import BootListener, SilentListener, Stages
 from nanoserve.model.decoder import Decoder
+from nanoserve.model.native_ops import select_ops
 from nanoserve.options import EngineOptions
 from nanoserve.plan.boot_checks import check_boot_info
 from nanoserve.plan.boot_info import boot_info
@@ -115,15 +117,19 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
 
     Raises:
         OptionError: The trace file cannot be written; nothing was loaded.
+        KernelError: Native operators were asked for, and cannot serve.
         PlanError: It does not fit.
         BootError: A stage failed for another reason; names the stage.
     """
     trace = None if options.trace_file is None else open_step_trace(options.trace_file)
-    backend = select_backend(model.spec, find_device(options.device))
+    device = find_device(options.device)
+    kernels = find_kernels(options.attention_backend, model.spec, device, stages)
+    backend = select_backend(model.spec, device, kernels)
     facts = step_facts(model.spec, backend.depends_on_width, backend.arena_bytes)
     plan = _plan(model, options, facts, stages)
     torch.set_num_threads(plan.threads)
-    decoder = load_decoder(model, backend, plan, options.compile, stages)
+    ops = select_ops(kernels, is_compiled=options.compile)
+    decoder = load_decoder(model, (backend, ops), plan, options.compile, stages)
     if options.compile:
         compile_decoder(decoder, plan, stages)
     plan = _settle_pool(decoder, plan, options, stages)

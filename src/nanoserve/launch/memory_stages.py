@@ -11,6 +11,7 @@ from nanoserve.launch.boot_model import BootModel
 from nanoserve.launch.stages import Stages
 from nanoserve.model.compiled_layers import check_compiler, compile_layers
 from nanoserve.model.decoder import Decoder
+from nanoserve.model.layer_ops import LayerOps
 from nanoserve.model.layers import can_prepack, prepack_linears
 from nanoserve.plan.boot_plan import BootPlan
 from nanoserve.plan.memory_budget import MemoryReading
@@ -21,12 +22,19 @@ from nanoserve.weights.placement import place_weights
 
 def load_decoder(
     model: BootModel,
-    backend: AttentionBackend,
+    parts: tuple[AttentionBackend, LayerOps],
     plan: BootPlan,
     is_compiled: bool,
     stages: Stages,
 ) -> Decoder:
     """Build the decoder without storage, place each parameter once, fill them all.
+
+    Args:
+        model: What to load.
+        parts: What the decoder's layers attend and compute with.
+        plan: The device, the dtype and the longest context.
+        is_compiled: Whether the layers are to be compiled afterwards.
+        stages: Told of the stage.
 
     Raises:
         OptionError: It is to be compiled, and this machine cannot; nothing was loaded.
@@ -36,7 +44,7 @@ def load_decoder(
         check_compiler()
     with stages.run_measured("weights", plan.weight_bytes) as stage:
         with torch.device("meta"):
-            decoder = Decoder(model.spec, backend)
+            decoder = Decoder(model.spec, *parts)
         place_weights(decoder, device, dtype)
         stage.detail = model.fill(decoder, stages.listener.progress)
         decoder.build_rope(device, dtype, plan.max_model_len)

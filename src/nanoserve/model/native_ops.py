@@ -14,7 +14,7 @@ from nanoserve.kernels.op_args import (
     SiluMulArgs,
     dtype_code,
 )
-from nanoserve.model.layer_ops import HeadNorms
+from nanoserve.model.layer_ops import HeadNorms, LayerOps, TorchOps
 from nanoserve.model.rope import Rotation
 
 MIN_PARALLEL_ELEMENTS = 16384  # a thread needs microseconds to come; so does this much work
@@ -108,3 +108,8 @@ class NativeOps:
     def _run(self, args: OpArgs, num_elements: int) -> None:
         num_threads = torch.get_num_threads() if num_elements >= MIN_PARALLEL_ELEMENTS else 1
         self._kernels.run(args, num_threads)
+
+
+def select_ops(kernels: KernelLibrary | None, *, is_compiled: bool) -> LayerOps:
+    """Return native operators if there are any; a compiler sees into torch's alone."""
+    return TorchOps() if kernels is None or is_compiled else NativeOps(kernels)

@@ -1,0 +1,42 @@
+"""The stage that finds native operators: what was asked for, and what this machine has."""
+
+import torch
+
+from nanoserve.attention.cpu_backend import check_native_heads
+from nanoserve.errors import KernelError
+from nanoserve.kernels.kernel_library import KernelLibrary, load_kernels
+from nanoserve.launch.stages import Stages
+from nanoserve.options import AttentionChoice
+from nanoserve.spec.model_spec import ModelSpec
+
+
+def find_kernels(
+    choice: AttentionChoice, spec: ModelSpec, device: torch.device, stages: Stages
+) -> KernelLibrary | None:
+    """Return the native operators, built now if need be; None where plain torch serves.
+
+    Where they were expected and are missing, a note says why.
+
+    Raises:
+        KernelError: They were asked for and cannot serve.
+    """
+    if choice == "torch" or (choice == "auto" and device.type != "cpu"):
+        return None
+    try:
+        with stages.run("kernels") as stage:
+            kernels = _load_for(spec, device)
+            stage.detail = f"native operators, {kernels.describe()}"
+        return kernels
+    except KernelError as error:
+        if choice == "native":
+            raise
+        stages.listener.note(f"native operators: none, torch's are slower on a CPU; {error}")
+        return None
+
+
+def _load_for(spec: ModelSpec, device: torch.device) -> KernelLibrary:
+    if device.type != "cpu":
+        message = f"Native operators run on the CPU, and the device is {device.type}."
+        raise KernelError(message)
+    check_native_heads(spec)
+    return load_kernels()

@@ -1,0 +1,120 @@
+"""The native operators are built once, into a cache that names what they were made from."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from nanoserve.errors import KernelError
+from nanoserve.kernels import kernel_build
+from nanoserve.kernels.kernel_build import build_kernels, cache_folder, find_compiler, plan_build
+
+# Writes its own output file, and its arguments beside it.
+COMPILER = """#!/bin/sh
+if [ "$1" = --version ]; then echo "{version}"; exit 0; fi
+for last; do :; done
+echo "$@" >> "{log}"
+echo library > "$last"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a cache of its own, with no compiler in reach."""
+    monkeypatch.setenv("NANOSERVE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(kernel_build, "COMPILERS", ("no-such-compiler",))
+    return tmp_path
+
+
+def pretend_compiler(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, text: str = COMPILER, version: str = "1"
+) -> Path:
+    path = folder / "compiler"
+    path.write_text(text.format(version=version, log=folder / "log"))
+    path.chmod(0o755)
+    monkeypatch.setenv("CXX", str(path))
+    return folder / "log"
+
+
+def test_no_compiler_is_said_with_what_to_install(folder: Path) -> None:
+    """The error names what was looked for."""
+    assert find_compiler() is None
+    with pytest.raises(KernelError, match=r"none of no-such-compiler.*apt-get install"):
+        build_kernels()
+
+
+def test_a_second_build_finds_the_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler is called once, on every source, and the library lies in the cache."""
+    log = pretend_compiler(folder, monkeypatch)
+    assert not plan_build().is_built
+
+    path = build_kernels()
+
+    assert build_kernels() == path
+    assert plan_build().is_built
+    assert path.parent == cache_folder() == folder / "cache" / "kernels"
+    (call,) = log.read_text().splitlines()
+    assert "-march=native" in call
+    assert all(name in call for name in ("attention.cpp", "layer_ops.cpp", "api.cpp"))
+
+
+def test_another_compiler_or_architecture_is_another_library(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a library was made from decides its name."""
+    pretend_compiler(folder, monkeypatch)
+    paths = {plan_build().library_path, plan_build("x86-64").library_path}
+    pretend_compiler(folder, monkeypatch, version="2")
+    paths.add(plan_build().library_path)
+
+    assert len(paths) == 3
+
+
+def test_builds_side_by_side_leave_one_library(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several builds at once all return the same whole file, and leave nothing else."""
+    pretend_compiler(folder, monkeypatch)
+
+    with ThreadPoolExecutor(4) as threads:
+        paths = {future.result() for future in [threads.submit(build_kernels) for _ in range(4)]}
+
+    (path,) = paths
+    assert path.read_text() == "library\n"
+    assert list(cache_folder().iterdir()) == [path]
+
+
+def test_a_failed_build_says_what_the_compiler_said(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first error line is quoted, and nothing is left in the cache."""
+    failing = """#!/bin/sh
+[ "$1" = --version ] && exit 0
+echo "a warning" >&2
+echo "ops.h:1: error: no such vector" >&2
+exit 1
+"""
+    pretend_compiler(folder, monkeypatch, failing)
+
+    with pytest.raises(KernelError, match="status 1: ops.h:1: error: no such vector"):
+        build_kernels()
+    assert list(cache_folder().iterdir()) == []
+
+
+def test_a_cache_that_cannot_be_written_is_said(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file where the cache should be is named in the error."""
+    pretend_compiler(folder, monkeypatch)
+    (folder / "cache").write_text("")
+
+    with pytest.raises(KernelError, match="The cache .*cache/kernels cannot be written"):
+        build_kernels()
+
+
+def test_without_a_setting_the_cache_is_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache is below ~/.cache."""
+    monkeypatch.delenv("NANOSERVE_CACHE", raising=False)
+
+    assert cache_folder() == Path.home() / ".cache" / "nanoserve" / "kernels"
