@@ -15,23 +15,23 @@ def find_kernels(
 ) -> KernelLibrary | None:
     """Return the native operators, built now if need be; None where plain torch serves.
 
-    Where they were expected and are missing, a note says why.
+    Where they were expected and are missing, the stage says why.
 
     Raises:
         KernelError: They were asked for and cannot serve.
     """
     if choice == "torch" or (choice == "auto" and device.type != "cpu"):
         return None
-    try:
-        with stages.run("kernels") as stage:
+    with stages.run("kernels") as stage:
+        try:
             kernels = _load_for(spec, device)
-            stage.detail = f"native operators, {kernels.describe()}"
-        return kernels
-    except KernelError as error:
-        if choice == "native":
-            raise
-        stages.listener.note(f"native operators: none, torch's are slower on a CPU; {error}")
-        return None
+        except KernelError as error:
+            if choice == "native":
+                raise
+            stage.detail = f"none, plain torch serves, slower. {error}"
+            return None
+        stage.detail = f"native operators, {kernels.describe()}"
+    return kernels
 
 
 def _load_for(spec: ModelSpec, device: torch.device) -> KernelLibrary:

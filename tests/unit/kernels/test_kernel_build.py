@@ -97,7 +97,7 @@ exit 1
 """
     pretend_compiler(folder, monkeypatch, failing)
 
-    with pytest.raises(KernelError, match="status 1: ops.h:1: error: no such vector"):
+    with pytest.raises(KernelError, match=r"status 1: ops\.h:1: error: no such vector"):
         build_kernels()
     assert list(cache_folder().iterdir()) == []
 
@@ -109,7 +109,7 @@ def test_a_cache_that_cannot_be_written_is_said(
     pretend_compiler(folder, monkeypatch)
     (folder / "cache").write_text("")
 
-    with pytest.raises(KernelError, match="The cache .*cache/kernels cannot be written"):
+    with pytest.raises(KernelError, match=r"The cache .*cache/kernels cannot be written"):
         build_kernels()
 
 

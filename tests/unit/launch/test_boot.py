@@ -74,7 +74,7 @@ def test_stages_run_in_order_and_carry_their_bytes(folder: Path) -> None:
 
     booted = boot(options_for(folder, decode_mode="captured"), listener)
 
-    assert listener.started == ["read", "plan", "weights", "pool", "capture"]
+    assert listener.started == ["read", "kernels", "plan", "weights", "pool", "capture"]
     assert list(booted.report.stages) == listener.reports
     with_bytes = [report.name for report in listener.reports if report.residual_bytes is not None]
     assert with_bytes == ["weights", "pool", "capture"]
@@ -126,7 +126,7 @@ def test_compiled_boot_serves_eager_s_tokens(folder: Path) -> None:
 
     compiled = LLM(str(folder), listener, compile=True, decode_mode="captured", **options)
 
-    assert listener.started == ["read", "plan", "weights", "compile", "pool", "capture"]
+    assert listener.started == ["read", "kernels", "plan", "weights", "compile", "pool", "capture"]
     answers = [llm.generate(PROMPTS, sampling) for llm in (compiled, LLM(str(folder), **options))]
     assert answers[0] == answers[1]
 
@@ -169,7 +169,7 @@ def test_report_is_written_with_the_peak_measured(folder: Path) -> None:
     written = json.loads(path.read_text())
     assert written == json.loads(json.dumps(booted.info))
     check_boot_info(written)
-    assert listener.started == ["read", "plan", "weights", "profile", "pool"]
+    assert listener.started == ["read", "kernels", "plan", "weights", "profile", "pool"]
     activations = {line["name"]: line for line in written["budget"]}["activations"]
     assert activations["measured_bytes"] is not None
 
@@ -195,7 +195,7 @@ def test_pool_that_does_not_fit_is_refused_before_loading(folder: Path) -> None:
 
     assert caught.value.exit_code == 4
     assert caught.value.advice
-    assert listener.started == ["plan"]
+    assert listener.started == ["kernels", "plan"]
 
 
 def test_budget_has_a_measurement_for_what_can_be_measured(folder: Path) -> None:

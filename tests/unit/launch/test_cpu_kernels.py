@@ -13,37 +13,27 @@ from tests.native_kernels import native_kernels, needs_kernels
 from tests.tiny_models import CPU, tiny_spec
 
 
-class NoteKeeper(SilentListener):
-    """Keeps the notes."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
 def find(
     choice: AttentionChoice, head_dim: int = 8, device: torch.device = CPU
 ) -> tuple[object, list[str]]:
-    """Return what was found, and the notes."""
-    listener = NoteKeeper()
-    stages = Stages(listener, probe_of(CPU))
-    return find_kernels(choice, tiny_spec(head_dim=head_dim), device, stages), listener.notes
+    """Return what was found, and what the stage said of it, if there was one."""
+    stages = Stages(SilentListener(), probe_of(CPU))
+    kernels = find_kernels(choice, tiny_spec(head_dim=head_dim), device, stages)
+    return kernels, [report.detail for report in stages.reports]
 
 
 @needs_kernels
 @pytest.mark.parametrize("choice", ["auto", "native"])
 def test_a_cpu_with_a_compiler_is_served_natively(choice: AttentionChoice) -> None:
-    """Asked for or not, without a word."""
-    kernels, notes = find(choice)
+    """Asked for or not; the stage says what they were compiled for."""
+    kernels, details = find(choice)
 
     assert getattr(kernels, "path", None) == native_kernels().path
-    assert notes == []
+    assert details == [f"native operators, {native_kernels().describe()}"]
 
 
 def test_torch_is_had_for_the_asking() -> None:
-    """With --attention-backend torch nothing is built or noted."""
+    """With --attention-backend torch there is no such stage."""
     assert find("torch") == (None, [])
 
 
@@ -56,13 +46,12 @@ def test_a_gpu_is_left_to_torch() -> None:
         find("native", device=cuda)
 
 
-def test_heads_without_code_are_noted_or_refused() -> None:
-    """Automatic: one note that says why. Asked for: the same words as an error."""
-    kernels, notes = find("auto", head_dim=12)
+def test_heads_without_code_are_reported_or_refused() -> None:
+    """Automatic: the stage says why. Asked for: the same words as an error."""
+    kernels, (detail,) = find("auto", head_dim=12)
 
     assert kernels is None
-    (note,) = notes
-    assert "this model has 2 of 12" in note
+    assert "this model has 2 of 12" in detail
     with pytest.raises(KernelError, match="this model has 2 of 12"):
         find("native", head_dim=12)
 
@@ -70,7 +59,7 @@ def test_heads_without_code_are_noted_or_refused() -> None:
 def test_a_machine_without_a_compiler_serves_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A failed build is a note, not a crash."""
+    """A failed build is a line of the report, not a crash."""
 
     def fail() -> None:
         message = "Native operators need a C++ compiler"
@@ -78,7 +67,7 @@ def test_a_machine_without_a_compiler_serves_all_the_same(
 
     monkeypatch.setattr(cpu_kernels, "load_kernels", fail)
 
-    kernels, notes = find("auto")
+    kernels, (detail,) = find("auto")
 
     assert kernels is None
-    assert "need a C++ compiler" in notes[0]
+    assert detail == "none, plain torch serves, slower. Native operators need a C++ compiler"

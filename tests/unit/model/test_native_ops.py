@@ -67,7 +67,7 @@ def test_silu_times_up_equals_torch_s(
 def test_prepared_heads_equal_torch_s(
     num_rows: int, heads: tuple[int, int], head_dim: int, dtype: torch.dtype, has_norms: bool
 ) -> None:
-    """q and k are normed, if there are norms, and rotated; v is left alone."""
+    """Queries and keys are normed, if there are norms, and rotated; v is left alone."""
     split = (heads[0], heads[1], heads[1])
     fused = random(num_rows, sum(split), head_dim, dtype=dtype)
     table = RotaryTable(tiny_spec(head_dim=head_dim), 700, CPU, dtype)
