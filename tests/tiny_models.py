@@ -6,7 +6,9 @@ from itertools import product
 import torch
 
 from nanoserve.attention.select import select_backend
+from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.model.decoder import Decoder
+from nanoserve.model.native_ops import select_ops
 from nanoserve.plan.capture_plan import CapturePlan
 from nanoserve.runner.decode_graphs import DecodeGraphs
 from nanoserve.runner.graph_recorder import GraphRecorder
@@ -36,10 +38,11 @@ def tiny_spec(**changes: object) -> ModelSpec:
     return ModelSpec(**(fields | changes))  # type: ignore[arg-type]
 
 
-def random_decoder(spec: ModelSpec, seed: int = 0) -> Decoder:
+def random_decoder(spec: ModelSpec, seed: int = 0, kernels: KernelLibrary | None = None) -> Decoder:
     """Return a decoder with weights large enough that greedy tokens vary."""
     generator = torch.Generator().manual_seed(seed)
-    decoder = Decoder(spec, select_backend(spec, CPU))
+    ops = select_ops(kernels, is_compiled=False)
+    decoder = Decoder(spec, select_backend(spec, CPU, kernels), ops)
     for name, parameter in decoder.named_parameters():
         parameter.normal_(1.0 if "norm" in name else 0.0, 0.2, generator=generator)
     decoder.build_rope(CPU, torch.float32, spec.max_position_embeddings)

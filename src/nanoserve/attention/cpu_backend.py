@@ -25,7 +25,7 @@ from nanoserve.spec.model_spec import ModelSpec
 from nanoserve.units import ceil_div
 
 PARTIAL_BYTES = 4  # a partial result is float32 whatever the model's dtype
-HEAD_DIM_MULTIPLE = 8
+SIZE_MULTIPLE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +43,28 @@ class PreparedCpuStep:
     num_threads: int
 
 
-def check_native_heads(spec: ModelSpec) -> None:
-    """Check that the native operator serves heads of this shape.
+def check_native_shape(spec: ModelSpec) -> None:
+    """Check that the native operators serve a model of this shape.
 
     Raises:
-        KernelError: Names the shape and what is served.
+        KernelError: Names what is served and what the model has.
     """
     group = spec.num_heads // spec.num_kv_heads
-    if spec.head_dim > MAX_HEAD_DIM or spec.head_dim % HEAD_DIM_MULTIPLE or group > MAX_GROUP:
+    if spec.head_dim > MAX_HEAD_DIM or group > MAX_GROUP:
         message = (
-            f"Native operators serve heads of up to {MAX_HEAD_DIM} in multiples of "
-            f"{HEAD_DIM_MULTIPLE}, up to {MAX_GROUP} of them for each KV head; this model has "
-            f"{group} of {spec.head_dim}."
+            f"Native operators serve heads of up to {MAX_HEAD_DIM}, up to {MAX_GROUP} of them for "
+            f"each KV head; this model has {group} of {spec.head_dim}."
         )
         raise KernelError(message)
+    for name in ("head_dim", "hidden_size", "intermediate_size"):
+        size = getattr(spec, name)
+        if size % SIZE_MULTIPLE:
+            message = f"Native operators serve multiples of {SIZE_MULTIPLE}; {name} is {size}."
+            raise KernelError(message)
 
 
 class CpuAttention:
-    """Attention over a paged pool on the CPU, in every dtype; see `check_native_heads`."""
+    """Attention over a paged pool on the CPU, in every dtype; see `check_native_shape`."""
 
     def __init__(self, kernels: KernelLibrary, spec: ModelSpec) -> None:
         """Note the shape of the heads.
@@ -68,7 +72,7 @@ class CpuAttention:
         Raises:
             KernelError: There is no code for it.
         """
-        check_native_heads(spec)
+        check_native_shape(spec)
         self._kernels = kernels
         self._num_heads = spec.num_heads
         self._num_kv_heads = spec.num_kv_heads

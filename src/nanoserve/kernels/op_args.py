@@ -77,11 +77,22 @@ class PagedAttentionArgs(OpArgs):
     )
 
 
+class LinearArgs(OpArgs):
+    """Product with a weight as it lies in its checkpoint."""
+
+    kind = 4
+    _fields_ = (
+        *((name, _POINTER) for name in ("x", "weight", "bias", "out")),
+        *((name, _INT) for name in ("rows", "in_size", "out_size", "dtype")),
+    )
+
+
 ALL_OP_ARGS: tuple[type[OpArgs], ...] = (
     RmsNormArgs,
     SiluMulArgs,
     PrepareHeadsArgs,
     PagedAttentionArgs,
+    LinearArgs,
 )
 
 

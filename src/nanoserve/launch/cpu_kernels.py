@@ -2,7 +2,7 @@
 
 import torch
 
-from nanoserve.attention.cpu_backend import check_native_heads
+from nanoserve.attention.cpu_backend import check_native_shape
 from nanoserve.errors import KernelError
 from nanoserve.kernels.kernel_library import KernelLibrary, load_kernels
 from nanoserve.launch.stages import Stages
@@ -38,5 +38,5 @@ def _load_for(spec: ModelSpec, device: torch.device) -> KernelLibrary:
     if device.type != "cpu":
         message = f"Native operators run on the CPU, and the device is {device.type}."
         raise KernelError(message)
-    check_native_heads(spec)
+    check_native_shape(spec)
     return load_kernels()

@@ -12,7 +12,7 @@ from nanoserve.launch.stages import Stages
 from nanoserve.model.compiled_layers import check_compiler, compile_layers
 from nanoserve.model.decoder import Decoder
 from nanoserve.model.layer_ops import LayerOps
-from nanoserve.model.layers import can_prepack, prepack_linears
+from nanoserve.model.layers import gains_by_packing, prepack_linears
 from nanoserve.plan.boot_plan import BootPlan
 from nanoserve.plan.memory_budget import MemoryReading
 from nanoserve.runner.kv_pool import KVPool
@@ -48,7 +48,7 @@ def load_decoder(
         place_weights(decoder, device, dtype)
         stage.detail = model.fill(decoder, stages.listener.progress)
         decoder.build_rope(device, dtype, plan.max_model_len)
-        if not is_compiled and can_prepack(device, dtype):
+        if not is_compiled and gains_by_packing(parts[1], device, dtype):
             prepack_linears(decoder)
     return decoder
 

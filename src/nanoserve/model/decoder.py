@@ -54,7 +54,7 @@ class DecoderLayer(nn.Module):
 class Decoder(nn.Module):
     """A decoder whose parameters can be made on the meta device and filled later.
 
-    Before the first forward, call `build_rope` once; on the CPU in float32,
+    Before the first forward, call `build_rope` once; on the CPU, with `TorchOps`,
     `prepack_linears` after the weights are in makes it faster.
     """
 
@@ -78,7 +78,7 @@ class Decoder(nn.Module):
             DecoderLayer(spec, backend, ops) for _ in range(spec.num_layers)
         )
         self.norm = RMSNorm(spec.hidden_size, spec.rms_norm_eps, ops)
-        self.lm_head = Linear(spec.hidden_size, spec.vocab_size, has_bias=False)
+        self.lm_head = Linear(spec.hidden_size, spec.vocab_size, False, ops)
         if spec.tie_word_embeddings:
             self.lm_head.weight = self.embed_tokens.weight
 

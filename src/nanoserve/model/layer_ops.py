@@ -1,4 +1,4 @@
-"""What a layer does between its products and its attention, behind one protocol.
+"""What a layer does around its attention, behind one protocol.
 
 `TorchOps` is plain torch: it runs anywhere, can be compiled, and is what every other
 implementation is tested against. `native_ops` has the CPU's own.
@@ -30,10 +30,11 @@ class HeadNorms:
 
 
 class LayerOps(Protocol):
-    """The operators of a layer that are neither a product nor attention.
+    """The operators of a layer but attention, each row by row."""
 
-    A row of a result depends on the same row of the arguments alone.
-    """
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Return `x @ weight.T + bias`: [T, in], [out, in] and [out] to [T, out]."""
+        ...
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """Return `x`, [..., size], over its root mean square, times `weight`, [size].
@@ -76,6 +77,10 @@ class LayerOps(Protocol):
 
 class TorchOps:
     """The operators out of plain torch."""
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """See `LayerOps`."""
+        return F.linear(x, weight, bias)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See `LayerOps`."""

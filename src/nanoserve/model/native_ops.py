@@ -1,6 +1,8 @@
-"""`NativeOps`: a layer's operators on the CPU, each one pass over its rows.
+"""`NativeOps`: a layer's operators on the CPU, each in one call.
 
-Owns the way from tensors to addresses; see `kernels/csrc/layer_ops.cpp` for what is computed.
+Owns the way from tensors to addresses; what is computed is written in `kernels/csrc`. A row
+of a result depends on the same row of the arguments alone, bit for bit, whatever the number
+of rows or threads.
 """
 
 import torch
@@ -8,6 +10,7 @@ from torch import Tensor
 
 from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.kernels.op_args import (
+    LinearArgs,
     OpArgs,
     PrepareHeadsArgs,
     RmsNormArgs,
@@ -25,6 +28,24 @@ class NativeOps:
 
     def __init__(self, kernels: KernelLibrary) -> None:
         self._kernels = kernels
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """See `LayerOps`; the weight is read as it lies, and no other form of it is kept."""
+        x = x.contiguous()
+        out_size, in_size = weight.shape
+        out = torch.empty(x.shape[0], out_size, dtype=x.dtype)
+        args = LinearArgs(
+            x.data_ptr(),
+            weight.data_ptr(),
+            None if bias is None else bias.data_ptr(),
+            out.data_ptr(),
+            x.shape[0],
+            in_size,
+            out_size,
+            dtype_code(x.dtype),
+        )
+        self._run(args, weight.numel())
+        return out
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See `LayerOps`."""

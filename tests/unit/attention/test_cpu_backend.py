@@ -262,11 +262,19 @@ def test_the_arena_holds_partial_results_of_long_contexts() -> None:
     assert not backend.depends_on_width
 
 
-def test_heads_without_code_are_refused() -> None:
-    """A head dim of 12, one of 512, or 65 query heads for one KV head: the refusal says so."""
-    for changes in ({"head_dim": 12}, {"head_dim": 512}, {"num_heads": 65, "num_kv_heads": 1}):
-        with pytest.raises(KernelError, match="heads of up to 256 in multiples of 8"):
-            CpuAttention(native_kernels(), tiny_spec(**changes))
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"head_dim": 512}, "heads of up to 256.*has 2 of 512"),
+        ({"num_heads": 65, "num_kv_heads": 1}, "up to 64 of them.*has 65 of 8"),
+        ({"head_dim": 12}, "multiples of 8; head_dim is 12"),
+        ({"intermediate_size": 49}, "multiples of 8; intermediate_size is 49"),
+    ],
+)
+def test_shapes_without_code_are_refused(changes: dict[str, object], said: str) -> None:
+    """The refusal names what is served and what the model has."""
+    with pytest.raises(KernelError, match=said):
+        CpuAttention(native_kernels(), tiny_spec(**changes))
 
 
 def test_native_operators_attend_on_the_cpu_alone() -> None:

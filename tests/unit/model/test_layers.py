@@ -6,7 +6,9 @@ from torch import nn
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from nanoserve.model.layer_ops import TorchOps
-from nanoserve.model.layers import Linear, RMSNorm, can_prepack, prepack_linears
+from nanoserve.model.layers import Linear, RMSNorm, can_prepack, gains_by_packing, prepack_linears
+from nanoserve.model.native_ops import NativeOps
+from tests.native_kernels import native_kernels, needs_kernels
 
 
 class TiedPair(nn.Module):
@@ -22,7 +24,7 @@ class TiedPair(nn.Module):
 
 def random_linear(*, has_bias: bool) -> Linear:
     torch.manual_seed(1)
-    linear = Linear(24, 40, has_bias=has_bias)
+    linear = Linear(24, 40, has_bias, TorchOps())
     for parameter in linear.parameters():
         parameter.normal_()
     return linear
@@ -68,6 +70,20 @@ def test_float16_and_cuda_weights_cannot_be_packed() -> None:
     assert can_prepack(torch.device("cpu"), torch.float32)
     assert not can_prepack(torch.device("cpu"), torch.float16)
     assert not can_prepack(torch.device("cuda"), torch.float32)
+
+
+@needs_kernels
+def test_native_products_gain_nothing_by_packing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They read the weight as it lies; but a CPU with a matrix unit is left to oneDNN."""
+    cpu, native = torch.device("cpu"), NativeOps(native_kernels())
+
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    assert gains_by_packing(TorchOps(), cpu, torch.float32)
+    assert not gains_by_packing(native, cpu, torch.float32)
+    assert not gains_by_packing(TorchOps(), torch.device("cuda"), torch.float32)
+    assert not gains_by_packing(native, cpu, torch.bfloat16)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    assert gains_by_packing(native, cpu, torch.bfloat16) == can_prepack(cpu, torch.bfloat16)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

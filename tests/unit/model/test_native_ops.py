@@ -30,6 +30,31 @@ def random(*shape: int, dtype: torch.dtype) -> Tensor:
     return torch.randn(shape).to(dtype)
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    num_rows=rows,
+    in_size=st.sampled_from([8, 24, 100, 576, 2500]),
+    out_size=st.sampled_from([1, 16, 31, 97, 160]),
+    dtype=dtypes,
+    has_bias=st.booleans(),
+)
+def test_a_product_equals_torch_s_in_double(
+    num_rows: int, in_size: int, out_size: int, dtype: torch.dtype, has_bias: bool
+) -> None:
+    """Any number of rows, inputs and outputs; a row alone has bit for bit the same."""
+    x, weight = random(num_rows, in_size, dtype=dtype), random(out_size, in_size, dtype=dtype)
+    bias = random(out_size, dtype=dtype) if has_bias else None
+    native = NativeOps(native_kernels())
+    expected = x.double() @ weight.double().T + (0 if bias is None else bias.double())
+
+    out = native.linear(x, weight, bias)
+
+    tolerance = TOLERANCES[dtype]
+    scale = in_size**0.5
+    torch.testing.assert_close(out.double(), expected, atol=tolerance * scale, rtol=tolerance)
+    assert torch.equal(native.linear(x[-1:], weight, bias)[0], out[-1])
+
+
 @settings(max_examples=40, deadline=None)
 @given(num_rows=rows, size=sizes, dtype=dtypes, seed=st.integers(0, 99))
 def test_the_norm_equals_torch_s(num_rows: int, size: int, dtype: torch.dtype, seed: int) -> None:

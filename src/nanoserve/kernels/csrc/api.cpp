@@ -26,6 +26,7 @@ constexpr OpKind KINDS[] = {
     kind<SiluMulArgs, silu_mul>(),
     kind<PrepareHeadsArgs, prepare_heads>(),
     kind<PagedAttentionArgs, paged_attention>(),
+    kind<LinearArgs, linear>(),
 };
 constexpr int64_t NUM_KINDS = sizeof KINDS / sizeof KINDS[0];
 

@@ -14,54 +14,13 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
-#include <type_traits>
 
+#include "items.h"
 #include "ops.h"
 
 constexpr int PANEL = 4 * LANES;
 constexpr int TILE_ROWS = 64;
 constexpr int MAX_HEAD_DIM = 256;
-
-// How a score is summed: an item of the head for each multiply-add and lane.
-template <class T>
-struct FloatItems {
-  static int count(int head_dim) { return head_dim; }
-  static f32v load_items(const T* head, int first, int count) { return load(head + first, count); }
-  static f32v multiply_add(f32v keys, float query, f32v sum) { return sum + keys * query; }
-  static void pack_query(const T* head, int head_dim, float* items) {
-    for (int i = 0; i < head_dim; i += LANES) {
-      store(items + i, load(head + i, head_dim - i), head_dim - i);
-    }
-  }
-};
-
-#ifdef __AVX512BF16__
-// An item is a pair of bfloat16 components, carried in the 32 bits of a float.
-struct PairItems {
-  static int count(int head_dim) { return head_dim / 2; }
-  static f32v load_items(const bf16* head, int first, int count) {
-    if (count < LANES) {
-      float items[LANES] = {};
-      std::memcpy(items, head + 2 * first, count * sizeof(float));
-      return load(items);
-    }
-    f32v items;
-    std::memcpy(&items, head + 2 * first, sizeof items);
-    return items;
-  }
-  static f32v multiply_add(f32v keys, float query, f32v sum) {
-    return (f32v)_mm512_dpbf16_ps((__m512)sum, (__m512bh)keys, (__m512bh)splat(query));
-  }
-  static void pack_query(const bf16* head, int head_dim, float* items) {
-    std::memcpy(items, head, head_dim * sizeof(bf16));
-  }
-};
-template <class T>
-using Items = std::conditional_t<std::is_same_v<T, bf16>, PairItems, FloatItems<T>>;
-#else
-template <class T>
-using Items = FloatItems<T>;
-#endif
 
 // Which rows a tile has, and which keys it may look at.
 struct Tile {
@@ -128,7 +87,9 @@ class TileAttention {
       int64_t token = tile_.first_row + row / group_;
       int64_t head = tile_.kv_head * group_ + row % group_;
       const T* q = static_cast<const T*>(args_.q) + token * args_.q_stride + head * head_dim_;
-      Items<T>::pack_query(q, head_dim_, queries_ + row * head_dim_);
+      for (int i = 0; i < Items<T>::count(head_dim_); i++) {
+        queries_[row * head_dim_ + i] = Items<T>::item(q, i);
+      }
       maxima_[row] = -INFINITY;
       sums_[row] = f32v{};
     }
@@ -157,16 +118,13 @@ class TileAttention {
     int num_items = Items<T>::count(head_dim_);
     for (int key = 0; key < num_keys; key += LANES) {
       for (int first = 0; first < num_items; first += LANES) {
-        f32v items[LANES];
         int count = std::min(LANES, num_items - first);
-        for (int i = 0; i < LANES; i++) {
-          items[i] = Items<T>::load_items(k_rows_[key + i], first, count);
-        }
-        transpose(items);
-        for (int i = 0; i < count; i++) store(keys_ + (first + i) * PANEL + key, items[i]);
+        transpose_items(
+            [&](int i) { return Items<T>::load_items(k_rows_[key + i], first, count); }, count,
+            keys_ + first * PANEL + key, PANEL);
       }
     }
-    for_row_groups(num_rows_, [&]<int N>(int row) {
+    for_row_groups<ROWS_AT_ONCE>(num_rows_, [&]<int N>(int row) {
       for (int key = 0; key < num_keys; key += 2 * LANES) score_rows<N>(row, key, num_items);
     });
   }
@@ -240,7 +198,7 @@ class TileAttention {
 
   template <class V>
   void add_rows_of(const V* const* values, int num_keys) {
-    for_row_groups(num_rows_, [&]<int N>(int row) {
+    for_row_groups<ROWS_AT_ONCE>(num_rows_, [&]<int N>(int row) {
       int i = 0;
       for (; i + 4 * LANES <= padded_dim_; i += 4 * LANES) add_part<N, 4>(values, num_keys, row, i);
       for (; i < padded_dim_; i += LANES) add_part<N, 1>(values, num_keys, row, i);

@@ -63,9 +63,19 @@ struct PagedAttentionArgs {
   int64_t dtype;
 };
 
+// out = x @ weight^T (+ bias); x is [rows, in_size], weight [out_size, in_size], bias may be null.
+struct LinearArgs {
+  const void* x;
+  const void* weight;
+  const void* bias;
+  void* out;
+  int64_t rows, in_size, out_size, dtype;
+};
+
 void rms_norm(const RmsNormArgs& args, Team& team);
 void silu_mul(const SiluMulArgs& args, Team& team);
 void prepare_heads(const PrepareHeadsArgs& args, Team& team);
+void linear(const LinearArgs& args, Team& team);
 void paged_attention(const PagedAttentionArgs& args, Team& team);
 
 // Calls f with a null pointer of the type that dtype names.

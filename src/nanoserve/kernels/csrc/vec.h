@@ -44,6 +44,12 @@ inline To bit_cast(From from) {
   return to;
 }
 
+inline float as_float(float value) { return value; }
+inline float as_float(f16 value) { return static_cast<float>(value); }
+inline float as_float(bf16 value) {
+  return bit_cast<float>(static_cast<uint32_t>(value.bits) << 16);
+}
+
 inline f32v load(const float* from) {
   f32v v;
   std::memcpy(&v, from, sizeof v);
@@ -207,19 +213,19 @@ inline void transpose(f32v (&rows)[LANES]) {
   }
 }
 
-// Calls f.template operator()<N>(first) for groups of N rows, N at most ROWS_AT_ONCE, so that
-// each group is compiled with its accumulators in registers.
-template <class F>
+template <int N, class F>
+inline void call_with_rows(int num_rows, int row, F&& f) {
+  if constexpr (N > 0) {
+    if (num_rows == N) return f.template operator()<N>(row);
+    call_with_rows<N - 1>(num_rows, row, f);
+  }
+}
+
+// Calls f.template operator()<N>(first) for groups of N rows, N at most MOST, so that each
+// group is compiled with its accumulators in registers.
+template <int MOST, class F>
 inline void for_row_groups(int num_rows, F&& f) {
   int row = 0;
-  for (; row + ROWS_AT_ONCE <= num_rows; row += ROWS_AT_ONCE) {
-    f.template operator()<ROWS_AT_ONCE>(row);
-  }
-  switch (num_rows - row) {
-    case 5: f.template operator()<5>(row); break;
-    case 4: f.template operator()<4>(row); break;
-    case 3: f.template operator()<3>(row); break;
-    case 2: f.template operator()<2>(row); break;
-    case 1: f.template operator()<1>(row); break;
-  }
+  for (; row + MOST <= num_rows; row += MOST) f.template operator()<MOST>(row);
+  call_with_rows<MOST - 1>(num_rows - row, row, f);
 }
