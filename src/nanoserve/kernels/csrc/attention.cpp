@@ -24,6 +24,13 @@ class Tasks {
   }
 
   int64_t count() const { return ends_.back() * args_.num_kv_heads; }
+
+  // Tasks in a row for one thread: the KV heads of the same keys, if there are enough of them,
+  // since they lie side by side and come from memory together.
+  int64_t grain(int num_threads) const {
+    return ends_.back() >= 4 * num_threads ? args_.num_kv_heads : 1;
+  }
+
   int64_t context_len(int64_t request) const { return args_.context_lens[request]; }
 
   int64_t first_row(int64_t request) const {
@@ -54,6 +61,7 @@ class Tasks {
     Tile tile{};
     tile.request = request;
     tile.kv_head = task % args_.num_kv_heads;
+    tile.sends_ahead = index % args_.num_kv_heads == 0;
     tile.first_row = first_row(request);
     int64_t num_tokens = first_row(request + 1) - tile.first_row;
     tile.first_position = context_len(request) - num_tokens;
@@ -127,7 +135,7 @@ void attend_step(const PagedAttentionArgs& args, Team& team) {
   });
   Tasks tasks(args);
   TileAttention<T> attention(args);
-  team.each(tasks.count(), [&](int64_t index) {
+  team.each(tasks.count(), tasks.grain(team.size()), [&](int64_t index) {
     Tile tile = tasks.at(index);
     attention.attend(tile);
     if (!tasks.is_split(tile.request)) return attention.write_out();

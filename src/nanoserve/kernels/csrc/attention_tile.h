@@ -21,6 +21,7 @@
 constexpr int PANEL = 4 * LANES;
 constexpr int TILE_ROWS = 64;
 constexpr int MAX_HEAD_DIM = 256;
+constexpr int CACHE_LINE_BYTES = 64;
 
 // Which rows a tile has, and which keys it may look at.
 struct Tile {
@@ -29,6 +30,7 @@ struct Tile {
   int64_t first_position;  // and its place in its request
   int num_tokens;
   int64_t first_key, end_key;  // the first is a multiple of PANEL
+  bool sends_ahead;            // the first of the tiles that see these keys
 };
 
 template <class T>
@@ -51,12 +53,13 @@ class TileAttention {
     num_rows_ = tile.num_tokens * group_;
     start_rows();
     int64_t first_seen = std::max(first_visible(args_, tile.first_position), tile.first_key);
-    for (int64_t key = first_seen / PANEL * PANEL; key < tile.end_key; key += PANEL) {
-      int num_keys = std::min<int64_t>(PANEL, tile.end_key - key);
-      find_keys(key, num_keys);
-      score(num_keys);
-      for (int row = 0; row < num_rows_; row++) soften(row, key, num_keys);
-      add_values(num_keys);
+    int64_t key = first_seen / PANEL * PANEL;
+    Panel panel = find_keys(key), next;
+    for (; key < tile.end_key; key += PANEL, panel = next) {
+      if (key + PANEL < tile.end_key) next = find_keys(key + PANEL);
+      score(panel);
+      for (int row = 0; row < num_rows_; row++) soften(row, key, panel.num_keys);
+      add_values(panel);
     }
   }
 
@@ -96,36 +99,58 @@ class TileAttention {
     std::memset(out_, 0, num_rows_ * padded_dim_ * sizeof(float));
   }
 
-  // Points at K and V of the panel's keys; past the last, at zeros that score and count as none.
-  void find_keys(int64_t first_key, int num_keys) {
+  // Where K and V of a panel's keys lie; past the last, K is zeros that count for nothing.
+  struct Panel {
+    int num_keys;
+    const T* k[PANEL];
+    const T* v[PANEL];
+  };
+
+  // Sends for a key of all KV heads, which lie side by side: the pool is larger than any cache,
+  // and its blocks lie in no order that a processor could foresee.
+  void send_for(const Panel& panel, int key) const {
+    const T* k = panel.k[key] - tile_.kv_head * head_dim_;
+    const T* v = panel.v[key] - tile_.kv_head * head_dim_;
+    int64_t size = args_.num_kv_heads * head_dim_;
+    for (int64_t i = 0; i < size; i += CACHE_LINE_BYTES / sizeof(T)) {
+      __builtin_prefetch(k + i, 0, 2);
+      __builtin_prefetch(v + i, 0, 2);
+    }
+  }
+
+  Panel find_keys(int64_t first_key) const {
     static const T zeros[MAX_HEAD_DIM] = {};
+    Panel panel;
+    panel.num_keys = std::min<int64_t>(PANEL, tile_.end_key - first_key);
     const int32_t* block = args_.block_tables + tile_.request * args_.table_stride;
     block += first_key / args_.block_size;
     int64_t slot = first_key % args_.block_size, stride = args_.num_kv_heads * head_dim_;
-    for (int key = 0; key < num_keys; key++) {
+    for (int key = 0; key < panel.num_keys; key++) {
       int64_t offset = (*block * args_.block_size + slot) * stride + tile_.kv_head * head_dim_;
-      k_rows_[key] = static_cast<const T*>(args_.k_pool) + offset;
-      v_rows_[key] = static_cast<const T*>(args_.v_pool) + offset;
+      panel.k[key] = static_cast<const T*>(args_.k_pool) + offset;
+      panel.v[key] = static_cast<const T*>(args_.v_pool) + offset;
+      if (tile_.sends_ahead) send_for(panel, key);
       if (++slot == args_.block_size) {
         slot = 0;
         block++;
       }
     }
-    for (int key = num_keys; key < PANEL; key++) k_rows_[key] = zeros;
+    for (int key = panel.num_keys; key < PANEL; key++) panel.k[key] = zeros;
+    return panel;
   }
 
-  void score(int num_keys) {
+  void score(const Panel& panel) {
     int num_items = Items<T>::count(head_dim_);
-    for (int key = 0; key < num_keys; key += LANES) {
+    for (int key = 0; key < panel.num_keys; key += LANES) {
       for (int first = 0; first < num_items; first += LANES) {
         int count = std::min(LANES, num_items - first);
         transpose_items(
-            [&](int i) { return Items<T>::load_items(k_rows_[key + i], first, count); }, count,
+            [&](int i) { return Items<T>::load_items(panel.k[key + i], first, count); }, count,
             keys_ + first * PANEL + key, PANEL);
       }
     }
     for_row_groups<ROWS_AT_ONCE>(num_rows_, [&]<int N>(int row) {
-      for (int key = 0; key < num_keys; key += 2 * LANES) score_rows<N>(row, key, num_items);
+      for (int key = 0; key < panel.num_keys; key += 2 * LANES) score_rows<N>(row, key, num_items);
     });
   }
 
@@ -181,19 +206,19 @@ class TileAttention {
   }
 
   // Few rows read V from the pool; more of them have it converted once.
-  void add_values(int num_keys) {
+  void add_values(const Panel& panel) {
     if (num_rows_ <= ROWS_AT_ONCE && head_dim_ == padded_dim_) {
-      return add_rows_of(v_rows_, num_keys);
+      return add_rows_of(panel.v, panel.num_keys);
     }
     const float* values[PANEL];
-    for (int key = 0; key < num_keys; key++) {
+    for (int key = 0; key < panel.num_keys; key++) {
       float* to = values_ + key * padded_dim_;
       values[key] = to;
       for (int i = 0; i < head_dim_; i += LANES) {
-        store(to + i, load(v_rows_[key] + i, head_dim_ - i));
+        store(to + i, load(panel.v[key] + i, head_dim_ - i));
       }
     }
-    add_rows_of(values, num_keys);
+    add_rows_of(values, panel.num_keys);
   }
 
   template <class V>
@@ -241,6 +266,4 @@ class TileAttention {
   alignas(64) float out_[TILE_ROWS * MAX_HEAD_DIM];
   alignas(64) f32v sums_[TILE_ROWS];
   float maxima_[TILE_ROWS], corrections_[TILE_ROWS];
-  const T* k_rows_[PANEL];
-  const T* v_rows_[PANEL];
 };

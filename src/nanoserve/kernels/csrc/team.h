@@ -45,13 +45,15 @@ class Team {
     }
   }
 
-  // Calls f(i) for each i below count, on whichever thread is free; all are done on return.
+  // Calls f(i) for each i below count, `grain` of them in a row on whichever thread is free; all
+  // are done on return.
   template <class F>
-  void each(int64_t count, F&& f) {
+  void each(int64_t count, int64_t grain, F&& f) {
     for (;;) {
-      int64_t i = state_.next.fetch_add(1, std::memory_order_relaxed);
-      if (i >= count) break;
-      f(i);
+      int64_t first = state_.next.fetch_add(grain, std::memory_order_relaxed);
+      if (first >= count) break;
+      int64_t last = first + grain < count ? first + grain : count;
+      for (int64_t i = first; i < last; i++) f(i);
     }
     barrier();
   }
