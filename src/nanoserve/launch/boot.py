@@ -4,9 +4,9 @@ The only module that knows the concrete classes. It computes no bytes: what is a
 was decided by `plan`, and what was measured stands beside it in the report.
 
 ```
-read -> plan -> weights -> (compile) -> profile -> pool -> capture -> engine
-        ^                               ^                  ^
-        the device as it is             asked again        and again
+read -> kernels -> plan -> weights -> (compile) -> profile -> pool -> capture -> engine
+                   ^                               ^                  ^
+                   the device as it is             asked again        and again
 ```
 """
 

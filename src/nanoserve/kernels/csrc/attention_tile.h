@@ -21,7 +21,7 @@
 constexpr int PANEL = 4 * LANES;
 constexpr int TILE_ROWS = 64;
 constexpr int MAX_HEAD_DIM = 256;
-constexpr int CACHE_LINE_BYTES = 64;
+constexpr int CACHE_LINE_BYTES = 64;  // of every x86, and of most others
 
 // Which rows a tile has, and which keys it may look at.
 struct Tile {
@@ -99,7 +99,7 @@ class TileAttention {
     std::memset(out_, 0, num_rows_ * padded_dim_ * sizeof(float));
   }
 
-  // Where K and V of a panel's keys lie; past the last, K is zeros that count for nothing.
+  // Where K and V of a panel's keys lie; past the last, K is zeros, and the score not used.
   struct Panel {
     int num_keys;
     const T* k[PANEL];
@@ -118,6 +118,7 @@ class TileAttention {
     }
   }
 
+  // Finds the panel that begins at a key.
   Panel find_keys(int64_t first_key) const {
     static const T zeros[MAX_HEAD_DIM] = {};
     Panel panel;
