@@ -103,8 +103,8 @@ def build_kernels(architecture: str = NATIVE) -> Path:
 
 def cache_folder() -> Path:
     """Return where built libraries lie: below $NANOSERVE_CACHE, or ~/.cache/nanoserve."""
-    root = os.environ.get("NANOSERVE_CACHE")
-    return (Path(root) if root else Path.home() / ".cache" / "nanoserve") / "kernels"
+    root = os.environ.get("NANOSERVE_CACHE") or os.path.expanduser("~/.cache/nanoserve")
+    return Path(root) / "kernels"  # a user without a home has a folder named ~ here
 
 
 def _run(command: list[str]) -> str:
