@@ -1,11 +1,12 @@
 """What to change where a boot is refused: flags, each planned again before it is given."""
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from nanoserve.errors import Budget, CaptureTooSmall, DoesNotFitError, OptionError, PlanError
-from nanoserve.options import EngineOptions, flag_name
+from nanoserve.options import MIN_MODEL_LEN, EngineOptions, flag_name
 from nanoserve.plan.boot_choices import BootChoices
 from nanoserve.plan.kv_plan import PoolDemand
 from nanoserve.plan.memory_budget import REMAINDER
@@ -40,9 +41,9 @@ def memory_advice(
     of_process: Changes = {"memory_policy": "process"}
     others_matter = options.memory_policy == "device" and error.budget.part_bytes("other processes")
     sizes = {
-        "max_model_len": choices.max_model_len,
-        "max_num_seqs": options.max_num_seqs,
-        "max_num_batched_tokens": choices.token_budget,
+        "max_model_len": range(MIN_MODEL_LEN, choices.max_model_len),
+        "max_num_seqs": range(1, options.max_num_seqs),
+        "max_num_batched_tokens": range(options.max_num_seqs, choices.token_budget),
     }
     smaller = [_largest(options, {}, size, attempt) for size in sizes.items()]
     candidates = [
@@ -73,7 +74,7 @@ def capture_advice(
     max_rows = options.warm_rows or options.max_num_seqs
     candidates = [
         _raised(error, options, attempt),
-        _largest(options, {}, ("warm_rows", max_rows), attempt),
+        _largest(options, {}, ("warm_rows", range(1, max_rows)), attempt),
         _eager(options),
     ]
     return _that_work(candidates, options, attempt)
@@ -112,18 +113,14 @@ def _works(options: EngineOptions, changes: Changes, attempt: Attempt) -> bool:
 
 
 def _largest(
-    options: EngineOptions, base: Changes, size: tuple[str, int], attempt: Attempt
+    options: EngineOptions, base: Changes, size: tuple[str, range], attempt: Attempt
 ) -> Changes | None:
-    """Return `base` with the largest value of one option, under the present one, that fits."""
-    name, present = size
-    low, high = 0, present - 1  # `low` fits (0: nothing does), above `high` nothing does
-    while low < high:
-        middle = (low + high + 1) // 2
-        if _works(options, {**base, name: middle}, attempt):
-            low = middle
-        else:
-            high = middle - 1
-    return {**base, name: low} if low else None
+    """Return `base` with the largest value of one option that fits, of those it may have."""
+    name, values = size
+    num_fitting = bisect_left(
+        values, True, key=lambda value: not _works(options, {**base, name: value}, attempt)
+    )
+    return {**base, name: values[num_fitting - 1]} if num_fitting else None
 
 
 def _pool_size(budget: Budget, options: EngineOptions, demand: PoolDemand) -> Changes:
