@@ -120,7 +120,9 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
     """
     trace = None if options.trace_file is None else open_step_trace(options.trace_file)
     backend = select_backend(model.spec, find_device(options.device))
-    facts = step_facts(model.spec, backend.depends_on_width, backend.arena_bytes)
+    facts = step_facts(
+        model.spec, backend.depends_on_width, backend.arena_bytes, options.block_size
+    )
     plan = _plan(model, options, facts, stages)
     torch.set_num_threads(plan.threads)
     decoder = load_decoder(model, backend, plan, options.compile, stages)

@@ -13,7 +13,7 @@ from tests.plan_cases import GPU, SMOLLM2
 
 OPTIONS = EngineOptions()
 PLAN = plan_boot(SMOLLM2, OPTIONS, GPU)
-BACKEND = torch_backend_facts(SMOLLM2)
+BACKEND = torch_backend_facts(SMOLLM2, block_size=16)
 
 
 def loaded(free_bytes: int) -> MemoryReading:
