@@ -1,6 +1,5 @@
 """What to change where a boot is refused: flags, each planned again before it is given."""
 
-from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -40,12 +39,12 @@ def memory_advice(
     assert error.budget is not None, "a refused boot carries its budget"  # noqa: S101
     of_process: Changes = {"memory_policy": "process"}
     others_matter = options.memory_policy == "device" and error.budget.part_bytes("other processes")
-    sizes = {
-        "max_model_len": range(MIN_MODEL_LEN, choices.max_model_len),
-        "max_num_seqs": range(1, options.max_num_seqs),
-        "max_num_batched_tokens": range(options.max_num_seqs, choices.token_budget),
-    }
-    smaller = [_largest(options, {}, size, attempt) for size in sizes.items()]
+    sizes = (
+        ("max_model_len", MIN_MODEL_LEN, choices.max_model_len),
+        ("max_num_seqs", 1, options.max_num_seqs),
+        ("max_num_batched_tokens", options.max_num_seqs, choices.token_budget),
+    )
+    smaller = [_largest(options, {}, size, attempt) for size in sizes]
     candidates = [
         of_process if others_matter else None,
         *smaller[:2],
@@ -57,7 +56,7 @@ def memory_advice(
     advice = _that_work(candidates, options, attempt)
     if advice or not others_matter:
         return advice
-    both = [_largest(options, of_process, size, attempt) for size in sizes.items()]
+    both = [_largest(options, of_process, size, attempt) for size in sizes]
     return _that_work(both, options, attempt)
 
 
@@ -74,7 +73,7 @@ def capture_advice(
     max_rows = options.warm_rows or options.max_num_seqs
     candidates = [
         _raised(error, options, attempt),
-        _largest(options, {}, ("warm_rows", range(1, max_rows)), attempt),
+        _largest(options, {}, ("warm_rows", 1, max_rows), attempt),
         _eager(options),
     ]
     return _that_work(candidates, options, attempt)
@@ -113,14 +112,25 @@ def _works(options: EngineOptions, changes: Changes, attempt: Attempt) -> bool:
 
 
 def _largest(
-    options: EngineOptions, base: Changes, size: tuple[str, range], attempt: Attempt
+    options: EngineOptions, base: Changes, size: tuple[str, int, int], attempt: Attempt
 ) -> Changes | None:
-    """Return `base` with the largest value of one option that fits, of those it may have."""
-    name, values = size
-    num_fitting = bisect_left(
-        values, True, key=lambda value: not _works(options, {**base, name: value}, attempt)
-    )
-    return {**base, name: values[num_fitting - 1]} if num_fitting else None
+    """Return `base` with the largest value of one option that fits, under the present one.
+
+    Args:
+        options: What was asked for.
+        base: What is changed beside it.
+        size: The option, the least it may be, and what it is now.
+        attempt: Plans again.
+    """
+    name, least, present = size
+    low, high = least - 1, present - 1  # `low` fits or is none, above `high` nothing does
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _works(options, {**base, name: middle}, attempt):
+            low = middle
+        else:
+            high = middle - 1
+    return {**base, name: low} if low >= least else None
 
 
 def _pool_size(budget: Budget, options: EngineOptions, demand: PoolDemand) -> Changes:

@@ -6,6 +6,7 @@ from nanoserve.errors import CaptureTooSmall, DoesNotFitError, PlanError
 from nanoserve.options import EngineOptions
 from nanoserve.plan.boot_advice import Changes, as_flags, capture_advice, memory_advice
 from nanoserve.plan.boot_choices import choose
+from nanoserve.plan.boot_plan import plan_boot
 from nanoserve.plan.boot_sizing import pool_demand
 from nanoserve.plan.memory_budget import MemoryBudget
 from tests.plan_cases import CPU, SMOLLM2
@@ -61,3 +62,13 @@ def test_the_largest_token_budget_that_fits_is_offered(fitting: int) -> None:
     advice = memory_advice(refusal, options, choices, demand, attempt)
 
     assert advice == (f"--max-num-batched-tokens {fitting}",)
+
+
+def test_a_number_without_bounds_is_refused_all_the_same() -> None:
+    """Advice for more requests than a machine word counts is found as any other."""
+    options = EngineOptions(max_num_seqs=10**30, max_model_len=64)
+
+    with pytest.raises(DoesNotFitError) as refusal:
+        plan_boot(SMOLLM2, options, CPU)
+
+    assert any(flags.startswith("--max-num-seqs ") for flags in refusal.value.advice)
