@@ -102,7 +102,7 @@ def boot_options(draw: st.DrawFn) -> EngineOptions:
     max_num_seqs = draw(st.integers(1, 64))
     return EngineOptions(
         max_num_seqs=max_num_seqs,
-        max_model_len=draw(st.none() | st.integers(1, 140_000)),
+        max_model_len=draw(st.none() | st.integers(2, 140_000)),
         max_num_batched_tokens=draw(st.none() | st.integers(max_num_seqs, 4096)),
         block_size=draw(st.sampled_from([1, 16, 256])),
         gpu_memory_utilization=draw(st.sampled_from([0.1, 0.5, 0.9, 1.0])),

@@ -18,13 +18,13 @@ MemoryPolicy = Literal["device", "process"]
 
 DEFAULT_MODEL = "smollm2"
 MAX_THREADS = 1024  # torch starts each one, and a system has a limit
+MIN_MODEL_LEN = 2  # tokens: one of a prompt and one of its answer
 DEFAULT_CAPTURE_LIMIT = 64  # graphs one process holds
 DEFAULT_QUEUED_TOKENS = 2**20  # minutes of prefill on a CPU, seconds on a large GPU
 DEFAULT_TOKEN_BUDGET = {"cpu": 512, "cuda": 2048}  # tokens in one step, by device
 
 _AT_LEAST_ONE = (
     "max_num_seqs",
-    "max_model_len",
     "max_num_batched_tokens",
     "num_blocks",
     "kv_cache_bytes",
@@ -120,6 +120,7 @@ class EngineOptions:
         _check_types(self)
         for name in _AT_LEAST_ONE:
             _at_least(name, getattr(self, name), 1)
+        _at_least("max_model_len", self.max_model_len, MIN_MODEL_LEN)
         for name in ("trace_file", "boot_report"):
             if getattr(self, name) == "":
                 _refuse(name, "''", "a file name")

@@ -105,7 +105,7 @@ def activation_lines(
 
 def capture_lines() -> dict[str, int]:
     def capture_of(max_num_seqs: int) -> CapturePlan:
-        facts = torch_backend_facts(LLAMA_32_1B)
+        facts = torch_backend_facts(LLAMA_32_1B, block_size=16)
         return plan_capture(
             max_num_seqs,
             2048,

@@ -13,6 +13,7 @@ from nanoserve.options import EngineOptions, ServerOptions
     [
         ({"max_num_seqs": 0}, "--max-num-seqs"),
         ({"max_model_len": 0}, "--max-model-len"),
+        ({"max_model_len": 1}, "--max-model-len is 1; it must be at least 2"),
         ({"block_size": 12}, "--block-size"),
         ({"block_size": 0}, "--block-size"),
         ({"num_blocks": 5, "kv_cache_bytes": 5}, "--num-blocks"),

@@ -6,6 +6,8 @@ from typing import Any
 from nanoserve.errors import OptionError
 from nanoserve.options import DEFAULT_CAPTURE_LIMIT
 
+_MAX_COUNT = 10**12  # of requests or tokens: more than any machine's
+
 
 def _option(default: Any, text: str) -> Any:
     return field(default=default, metadata={"help": text})
@@ -57,7 +59,10 @@ def parse_counts(flag: str, text: str) -> tuple[int, ...]:
         OptionError: Names the flag.
     """
     words = text.split(",")
-    if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
-        message = f"{flag} is {text!r}; it must be numbers from 1 up with commas between: 8,16,32."
+    if not all(word.strip().isdecimal() and 0 < int(word) <= _MAX_COUNT for word in words):
+        message = (
+            f"{flag} is {text!r:.80}; it must be numbers from 1 to {_MAX_COUNT:,} with commas "
+            "between: 8,16,32."
+        )
         raise OptionError(message)
     return tuple(int(word) for word in words)

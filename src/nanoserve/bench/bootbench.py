@@ -11,9 +11,15 @@ from functools import partial
 from pathlib import Path
 
 from nanoserve.bench.boot_bench_options import BootBenchOptions
-from nanoserve.errors import OptionError
+from nanoserve.errors import CaptureTooSmall, OptionError
 from nanoserve.plan.capture_cost import CaptureCost, price_capture, score_rectangle_bytes
-from nanoserve.plan.capture_plan import CapturePlan, CaptureRequest, plan_capture, width_buckets
+from nanoserve.plan.capture_plan import (
+    CapturePlan,
+    CaptureRequest,
+    plan_capture,
+    row_buckets,
+    width_buckets,
+)
 from nanoserve.plan.text_table import table_lines
 from nanoserve.spec.gguf_file import read_gguf
 from nanoserve.spec.gguf_spec import spec_from_gguf
@@ -86,6 +92,10 @@ def plan_cases(model: str, options: BootBenchOptions) -> tuple[CaptureCase, ...]
         ModelError: The model cannot be read.
         CaptureTooSmall: The limit is under one width of the most requests.
     """
+    needed = len(row_buckets(max(options.request_counts)))
+    if options.capture_limit < needed:
+        bound_by, advice = "limit", (f"--capture-limit {needed}",)
+        raise CaptureTooSmall(bound_by, options.capture_limit, needed, advice)
     num_heads = read_num_heads(model) if options.num_heads is None else options.num_heads
     return tuple(
         _plan_case(num_heads, max_num_seqs, max_model_len, options.capture_limit)
@@ -109,7 +119,7 @@ def wanted_lines(cases: Iterable[CaptureCase]) -> tuple[str, ...]:
     """Return the table of the shapes wanted and the shapes kept."""
     header = (
         *("requests", "context", "rows", "widths", "wanted", "over"),
-        *("max width", "kept", "bound by", "arena"),
+        *("max width", "kept", "bound by", "scores"),
     )
     counted = (
         *("max_num_seqs", "max_model_len", "row_buckets", "width_buckets", "wanted", "over"),

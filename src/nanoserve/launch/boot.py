@@ -125,7 +125,9 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
     device = find_device(options.device)
     kernels = find_kernels(options.attention_backend, model.spec, device, stages)
     backend = select_backend(model.spec, device, kernels)
-    facts = step_facts(model.spec, backend.depends_on_width, backend.arena_bytes)
+    facts = step_facts(
+        model.spec, backend.depends_on_width, backend.arena_bytes, options.block_size
+    )
     plan = _plan(model, options, facts, stages)
     torch.set_num_threads(plan.threads)
     ops = select_ops(kernels, is_compiled=options.compile)

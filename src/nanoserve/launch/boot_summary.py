@@ -1,6 +1,7 @@
 """What a boot did: each budget line planned and measured, checked, and written to a file."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +49,11 @@ def check_writable(path: str | None) -> None:
     if path is None:
         return
     try:
-        is_new = not Path(path).exists()
-        Path(path).open("a").close()  # what an earlier boot wrote stays
+        file = Path(os.path.realpath(path))  # a link to it stays
+        is_new = not file.exists()
+        file.open("a").close()  # what an earlier boot wrote stays
         if is_new:
-            Path(path).unlink()
+            file.unlink()
     except (OSError, ValueError) as error:
         raise OptionError(_unwritable(path, error)) from error
 

@@ -12,6 +12,7 @@ from nanoserve.plan.boot_checks import (
     check_all_shapes_captured,
     check_capture_limit,
     check_capture_matches_cache,
+    list_shapes,
 )
 from nanoserve.plan.boot_info import CaptureOutcome
 from nanoserve.plan.boot_plan import BootPlan
@@ -20,8 +21,6 @@ from nanoserve.runner.decode_graphs import DecodeGraphs
 from nanoserve.runner.graph_recorder import CudaGraphRecorder, GraphRecorder, ReplayRecorder
 from nanoserve.runner.kv_pool import KVPool
 from nanoserve.runner.warm import warm_engine
-
-_MAX_SHAPES = 5  # shapes named in a note
 
 
 def prepare_graphs(
@@ -77,11 +76,9 @@ def _check_outcome(capture: CapturePlan, graphs: DecodeGraphs, outcome: CaptureO
 
 
 def _describe_dropped(outcome: CaptureOutcome) -> str:
-    names = [f"{rows}x{width}" for rows, width in outcome.dropped]
-    shown = ", ".join(names[:_MAX_SHAPES])
-    more = f" and {len(names) - _MAX_SHAPES} more" if len(names) > _MAX_SHAPES else ""
+    num_planned = len(outcome.dropped) + len(outcome.recorded)
     return (
-        f"capture dropped {len(names)} of {len(names) + len(outcome.recorded)} shapes, for which "
-        f"the device has no memory left ({shown}{more}): such steps run eager. Lower "
-        "--warm-width, --warm-rows or --gpu-memory-utilization."
+        f"capture dropped, of {num_planned} planned, {list_shapes(outcome.dropped)} for which "
+        "the device has no memory left: such steps run eager. Lower --warm-width, --warm-rows or "
+        "--gpu-memory-utilization."
     )

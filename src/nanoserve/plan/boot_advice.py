@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from nanoserve.errors import Budget, CaptureTooSmall, DoesNotFitError, OptionError, PlanError
-from nanoserve.options import EngineOptions, flag_name
+from nanoserve.options import MIN_MODEL_LEN, EngineOptions, flag_name
 from nanoserve.plan.boot_choices import BootChoices
 from nanoserve.plan.kv_plan import PoolDemand
 from nanoserve.plan.memory_budget import REMAINDER
@@ -39,12 +39,12 @@ def memory_advice(
     assert error.budget is not None, "a refused boot carries its budget"  # noqa: S101
     of_process: Changes = {"memory_policy": "process"}
     others_matter = options.memory_policy == "device" and error.budget.part_bytes("other processes")
-    sizes = {
-        "max_model_len": choices.max_model_len,
-        "max_num_seqs": options.max_num_seqs,
-        "max_num_batched_tokens": choices.token_budget,
-    }
-    smaller = [_largest(options, {}, size, attempt) for size in sizes.items()]
+    sizes = (
+        ("max_model_len", MIN_MODEL_LEN, choices.max_model_len),
+        ("max_num_seqs", 1, options.max_num_seqs),
+        ("max_num_batched_tokens", options.max_num_seqs, choices.token_budget),
+    )
+    smaller = [_largest(options, {}, size, attempt) for size in sizes]
     candidates = [
         of_process if others_matter else None,
         *smaller[:2],
@@ -56,7 +56,7 @@ def memory_advice(
     advice = _that_work(candidates, options, attempt)
     if advice or not others_matter:
         return advice
-    both = [_largest(options, of_process, size, attempt) for size in sizes.items()]
+    both = [_largest(options, of_process, size, attempt) for size in sizes]
     return _that_work(both, options, attempt)
 
 
@@ -73,7 +73,7 @@ def capture_advice(
     max_rows = options.warm_rows or options.max_num_seqs
     candidates = [
         _raised(error, options, attempt),
-        _largest(options, {}, ("warm_rows", max_rows), attempt),
+        _largest(options, {}, ("warm_rows", 1, max_rows), attempt),
         _eager(options),
     ]
     return _that_work(candidates, options, attempt)
@@ -112,18 +112,25 @@ def _works(options: EngineOptions, changes: Changes, attempt: Attempt) -> bool:
 
 
 def _largest(
-    options: EngineOptions, base: Changes, size: tuple[str, int], attempt: Attempt
+    options: EngineOptions, base: Changes, size: tuple[str, int, int], attempt: Attempt
 ) -> Changes | None:
-    """Return `base` with the largest value of one option, under the present one, that fits."""
-    name, present = size
-    low, high = 0, present - 1  # `low` fits (0: nothing does), above `high` nothing does
+    """Return `base` with the largest value of one option that fits, under the present one.
+
+    Args:
+        options: What was asked for.
+        base: What is changed beside it.
+        size: The option, the least it may be, and what it is now.
+        attempt: Plans again.
+    """
+    name, least, present = size
+    low, high = least - 1, present - 1  # `low` fits or is none, above `high` nothing does
     while low < high:
         middle = (low + high + 1) // 2
         if _works(options, {**base, name: middle}, attempt):
             low = middle
         else:
             high = middle - 1
-    return {**base, name: low} if low else None
+    return {**base, name: low} if low >= least else None
 
 
 def _pool_size(budget: Budget, options: EngineOptions, demand: PoolDemand) -> Changes:

@@ -217,9 +217,9 @@ def _check_graphs(graphs: dict[str, Any]) -> None:
         {tuple(shape) for shape in graphs[name]} for name in ("shapes", "recorded", "dropped")
     )
     if strange := (recorded | dropped) - planned:
-        _refuse("report", f"{_listed(strange)} recorded or dropped and never planned.")
+        _refuse("report", f"{list_shapes(strange)} recorded or dropped and never planned.")
     if both := recorded & dropped:
-        _refuse("report", f"{_listed(both)} both recorded and dropped.")
+        _refuse("report", f"{list_shapes(both)} both recorded and dropped.")
     if len(recorded) > graphs["limit"]:
         _refuse("report", f"{len(recorded):,} shapes recorded, and the limit is {graphs['limit']}.")
     if graphs["is_warm"]:
@@ -229,10 +229,11 @@ def _check_graphs(graphs: dict[str, Any]) -> None:
 def _check_none_cold(planned: Iterable[Shape], recorded: Collection[Shape]) -> None:
     cold = set(planned) - set(recorded)
     if cold:
-        _refuse("capture", f"{_listed(cold)} planned and not recorded before serving.")
+        _refuse("capture", f"{list_shapes(cold)} planned and not recorded before serving.")
 
 
-def _listed(shapes: Collection[Shape]) -> str:
+def list_shapes(shapes: Collection[Shape]) -> str:
+    """Return how many shapes there are and the first of them: '2 shapes (1x128, 2x128)'."""
     names = [f"{rows}x{width}" for rows, width in sorted(shapes)]
     shown = ", ".join(names[:_MAX_SHAPES])
     more = f" and {len(names) - _MAX_SHAPES} more" if len(names) > _MAX_SHAPES else ""

@@ -93,7 +93,7 @@ def plan_boot(
         DoesNotFitError: The plan needs more than there is; its advice was planned again.
         CaptureTooSmall: Not one decode step can be recorded; its advice was planned again.
     """
-    facts = backend or torch_backend_facts(spec)
+    facts = backend or torch_backend_facts(spec, options.block_size)
 
     def attempt(changed: EngineOptions) -> PlanError | OptionError | None:
         try:

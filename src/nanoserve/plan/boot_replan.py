@@ -10,7 +10,11 @@ from nanoserve.plan.boot_plan import BootPlan, replan_kv_pool
 from nanoserve.plan.capture_plan import BackendFacts, CaptureRequest, plan_capture
 from nanoserve.plan.memory_budget import MemoryReading
 from nanoserve.plan.pool_room import PoolRoom
-from nanoserve.units import format_bytes
+from nanoserve.units import MIB, format_bytes, round_up
+
+# Of a CUDA device, whole multiples are handed out. Source: torch 2.13,
+# c10/cuda/CUDACachingAllocator, kRoundLarge.
+_ALLOCATION_BYTES = 2 * MIB
 
 
 def settle_pool(
@@ -60,7 +64,8 @@ def settle_capture(
     """Return the plan with the shapes that what is free beside the pool holds.
 
     Bytes that the operator gave are theirs to give: then the list stays. So it does where
-    there is none.
+    there is none. What a GPU rounds the pool up by comes out of the reserve: a filling pool
+    leaves less than a block unassigned, and capture would lose its widest shapes to it.
 
     Args:
         plan: The boot, its pool settled.
@@ -73,7 +78,8 @@ def settle_capture(
     """
     if plan.capture is None or options.capture_bytes is not None:
         return plan
-    set_aside = plan.kv_pool.reserve_bytes + plan.kv_pool.activation_bytes
+    reserve_bytes = max(0, plan.kv_pool.reserve_bytes - _rounding_bytes(plan))
+    set_aside = reserve_bytes + plan.kv_pool.activation_bytes
     budget_bytes = max(0, reading.free_bytes - set_aside)
     request = CaptureRequest(
         options.warm_rows, options.warm_width, budget_bytes, options.capture_limit
@@ -92,3 +98,10 @@ def settle_capture(
             f"{format_bytes(budget_bytes)} is free for them beside the pool",
         )
     return replace(plan, capture=capture, notes=notes)
+
+
+def _rounding_bytes(plan: BootPlan) -> int:
+    if plan.device.kind != "cuda":
+        return 0
+    pool_bytes = plan.kv_pool.pool_bytes
+    return round_up(pool_bytes, _ALLOCATION_BYTES) - pool_bytes

@@ -33,24 +33,29 @@ from nanoserve.units import round_up
 LOGIT_BYTES = 4  # float32, whatever the model's dtype
 
 
-def torch_backend_facts(spec: ModelSpec) -> BackendFacts:
+def torch_backend_facts(spec: ModelSpec, block_size: int) -> BackendFacts:
     """Return what plain torch attention says of its recorded steps."""
-    return step_facts(spec, True, partial(gathered_arena_bytes, spec.num_heads, spec.kv_size))
+    attention_bytes = partial(gathered_arena_bytes, spec.num_heads, spec.kv_size)
+    return step_facts(spec, True, attention_bytes, block_size)
 
 
 def step_facts(
-    spec: ModelSpec, depends_on_width: bool, attention_bytes: ArenaBytes
+    spec: ModelSpec, depends_on_width: bool, attention_bytes: ArenaBytes, block_size: int
 ) -> BackendFacts:
     """Return what a whole recorded step takes: its attention, and the logits it leaves behind.
+
+    Attention reads whole blocks, and a block may be wider than a shape.
 
     Args:
         spec: Shape of the model.
         depends_on_width: As the attention backend says.
         attention_bytes: What its attention takes, by rows and width.
+        block_size: Tokens per block.
     """
 
     def step_bytes(rows: int, width: int) -> int:
-        return attention_bytes(rows, width) + rows * spec.vocab_size * LOGIT_BYTES
+        logits_bytes = rows * spec.vocab_size * LOGIT_BYTES
+        return attention_bytes(rows, round_up(width, block_size)) + logits_bytes
 
     return BackendFacts(depends_on_width, step_bytes)
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from nanoserve.errors import CaptureTooSmall
 from nanoserve.options import DEFAULT_CAPTURE_LIMIT
-from nanoserve.units import ceil_div, format_bytes
+from nanoserve.units import format_bytes, round_up
 
 WIDTH_BUCKET = 128  # tokens; widths are its multiples
 WidthBound = Literal["context", "flag", "bytes", "limit"]
@@ -182,9 +182,9 @@ def row_buckets(max_rows: int) -> tuple[int, ...]:
     return (*(1 << power for power in range((max_rows - 1).bit_length())), max_rows)
 
 
-def width_buckets(context: int) -> tuple[int, ...]:
+def width_buckets(context: int) -> range:
     """Return the multiples of `WIDTH_BUCKET` up to the first that holds `context` tokens."""
-    return tuple(WIDTH_BUCKET * count for count in range(1, ceil_div(context, WIDTH_BUCKET) + 1))
+    return range(WIDTH_BUCKET, round_up(context, WIDTH_BUCKET) + 1, WIDTH_BUCKET)
 
 
 def width_from_limit(num_row_buckets: int, limit: int) -> int:
@@ -222,7 +222,8 @@ def _plan(
     lowest = min(_constraints(rows, wanted, request, backend), key=lambda each: each.count)
     if lowest.count < 1:
         raise CaptureTooSmall(lowest.name, lowest.have, lowest.need)
-    widths = wanted[: lowest.count] if backend.depends_on_width else (wanted[lowest.count - 1],)
+    narrowest = 0 if backend.depends_on_width else lowest.count - 1
+    widths = tuple(wanted[narrowest : lowest.count])
     return CapturePlan(
         shapes=tuple((row, width) for width in reversed(widths) for row in reversed(rows)),
         row_buckets=rows,
@@ -241,7 +242,7 @@ def _row_axis(max_num_seqs: int, request: CaptureRequest) -> tuple[int, ...]:
 
 
 def _constraints(
-    rows: tuple[int, ...], wanted: tuple[int, ...], request: CaptureRequest, backend: BackendFacts
+    rows: tuple[int, ...], wanted: range, request: CaptureRequest, backend: BackendFacts
 ) -> list[_Constraint]:
     """Return the context and what was given beside it, in the order that ties go."""
     found = [_Constraint("context", len(wanted), wanted[-1], WIDTH_BUCKET)]

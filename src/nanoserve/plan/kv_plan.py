@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nanoserve.errors import DoesNotFitError, OptionError
-from nanoserve.options import MemoryPolicy
+from nanoserve.options import MIN_MODEL_LEN, MemoryPolicy
 from nanoserve.plan.memory_budget import MemoryReading
 from nanoserve.plan.pool_room import PoolRoom, reserve_bytes
 from nanoserve.spec.model_spec import ModelSpec
@@ -222,6 +222,6 @@ def _under_one_request(
         what,
         demand.bytes_of(demand.blocks_per_request),
         demand.bytes_of(num_blocks) if num_blocks else 0,
-        (f"--max-model-len {longest}",) if longest else (),
+        (f"--max-model-len {longest}",) if longest >= MIN_MODEL_LEN else (),
         room.divide(demand.bytes_of(num_blocks) if num_blocks else 0) if room else None,
     )

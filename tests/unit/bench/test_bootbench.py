@@ -56,7 +56,7 @@ def test_both_tables_have_a_line_for_each_deployment() -> None:
 
     assert wanted.splitlines() == [
         "Shapes wanted and kept",
-        "requests  context  rows  widths  wanted  over  max width  kept  bound by    arena",
+        "requests  context  rows  widths  wanted  over  max width  kept  bound by   scores",
         "8           2,048     4      16      64     0      2,048    64   context  2.0 MiB",
         "8           8,192     4      64     256   192      2,048    64     limit  2.0 MiB",
         "16          2,048     5      16      80    16      1,536    60     limit  3.0 MiB",
@@ -83,9 +83,20 @@ def test_a_larger_limit_keeps_more() -> None:
 
 
 def test_a_limit_under_one_width_is_refused() -> None:
-    """Nothing is left out of the table in silence."""
-    with pytest.raises(CaptureTooSmall, match="--capture-limit 4"):
-        plan_cases("unread", BootBenchOptions(32, "8", "2048", capture_limit=3))
+    """Nothing is left out of the table in silence; what is advised is enough for all of it."""
+    with pytest.raises(CaptureTooSmall) as refusal:
+        plan_cases("unread", BootBenchOptions(32, "8,300", "2048", capture_limit=3))
+
+    assert refusal.value.advice == ("--capture-limit 10",)
+    assert len(plan_cases("unread", BootBenchOptions(32, "8,300", "2048", capture_limit=10))) == 2
+
+
+def test_a_context_that_no_machine_serves_is_counted_all_the_same() -> None:
+    """The widths wanted are counted, not listed."""
+    (case,) = plan_cases("unread", BootBenchOptions(32, "8", str(10**12)))
+
+    assert case.figures()["width_buckets"] == 10**12 // 128
+    assert case.plan.count == 64
 
 
 def test_heads_come_from_a_config_alone(tmp_path: Path) -> None:

@@ -21,6 +21,17 @@ def test_trial_leaves_no_trace(tmp_path: Path) -> None:
     assert old.read_text() == "before"
 
 
+def test_trial_keeps_a_link_to_a_file_that_is_not_there_yet(tmp_path: Path) -> None:
+    """It is the file behind the link that is tried."""
+    link = tmp_path / "link.json"
+    link.symlink_to(tmp_path / "target.json")
+
+    check_writable(str(link))
+
+    assert link.is_symlink()
+    assert not link.exists()
+
+
 @pytest.mark.parametrize("name", ["missing/report.json", ".", "nul\0byte"])
 def test_file_that_cannot_be_written_is_an_option_error(tmp_path: Path, name: str) -> None:
     """The message names the flag and the reason."""

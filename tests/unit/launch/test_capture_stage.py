@@ -62,8 +62,7 @@ def test_failed_records_drop_the_largest_shapes_and_say_so() -> None:
     assert outcome.dropped == ((8, 128), (4, 128))
     assert outcome.recorded == ((2, 128), (1, 128))
     (note,) = listener.notes
-    assert "dropped 2 of 4 shapes" in note
-    assert "8x128, 4x128" in note
+    assert "of 4 planned, 2 shapes (4x128, 8x128)" in note
     assert "--warm-width" in note
 
 

@@ -2,9 +2,14 @@
 
 import pytest
 
-from nanoserve.errors import CaptureTooSmall
+from nanoserve.errors import CaptureTooSmall, DoesNotFitError, PlanError
 from nanoserve.options import EngineOptions
-from nanoserve.plan.boot_advice import Changes, as_flags, capture_advice
+from nanoserve.plan.boot_advice import Changes, as_flags, capture_advice, memory_advice
+from nanoserve.plan.boot_choices import choose
+from nanoserve.plan.boot_plan import plan_boot
+from nanoserve.plan.boot_sizing import pool_demand
+from nanoserve.plan.memory_budget import MemoryBudget
+from tests.plan_cases import CPU, SMOLLM2
 
 
 @pytest.mark.parametrize(
@@ -40,3 +45,30 @@ def test_capture_is_given_up_by_the_flag_that_asked_for_it(
     advice = capture_advice(CaptureTooSmall("limit", 1, 4), options, lambda changed: None)
 
     assert advice == ("--capture-limit 4", "--warm-rows 7", flags)
+
+
+@pytest.mark.parametrize("fitting", [100, 101, 130, 999])
+def test_the_largest_token_budget_that_fits_is_offered(fitting: int) -> None:
+    """Budgets under the number of requests are no options, so the search begins there."""
+    options = EngineOptions(max_num_seqs=100, max_num_batched_tokens=1000)
+    refusal = DoesNotFitError("", 1, 0, budget=MemoryBudget.divide(1, {}))
+
+    def attempt(changed: EngineOptions) -> PlanError | None:
+        budget = changed.max_num_batched_tokens
+        return None if budget is not None and budget <= fitting else refusal
+
+    choices = choose(SMOLLM2, options, CPU)
+    demand = pool_demand(SMOLLM2, options, choices)
+    advice = memory_advice(refusal, options, choices, demand, attempt)
+
+    assert advice == (f"--max-num-batched-tokens {fitting}",)
+
+
+def test_a_number_without_bounds_is_refused_all_the_same() -> None:
+    """Advice for more requests than a machine word counts is found as any other."""
+    options = EngineOptions(max_num_seqs=10**30, max_model_len=64)
+
+    with pytest.raises(DoesNotFitError) as refusal:
+        plan_boot(SMOLLM2, options, CPU)
+
+    assert any(flags.startswith("--max-num-seqs ") for flags in refusal.value.advice)

@@ -8,12 +8,12 @@ from nanoserve.plan.boot_plan import plan_boot
 from nanoserve.plan.boot_replan import settle_capture, settle_pool
 from nanoserve.plan.boot_sizing import torch_backend_facts
 from nanoserve.plan.memory_budget import MemoryReading
-from nanoserve.units import GIB, MIB
+from nanoserve.units import GIB, KIB, MIB, round_up
 from tests.plan_cases import GPU, SMOLLM2
 
 OPTIONS = EngineOptions()
 PLAN = plan_boot(SMOLLM2, OPTIONS, GPU)
-BACKEND = torch_backend_facts(SMOLLM2)
+BACKEND = torch_backend_facts(SMOLLM2, block_size=16)
 
 
 def loaded(free_bytes: int) -> MemoryReading:
@@ -59,16 +59,31 @@ def test_neighbour_that_took_everything_is_named() -> None:
 
 
 def test_capture_gets_what_is_free_beside_the_pool() -> None:
-    """The reserve and the activations are not its to take."""
+    """The reserve, but for what the pool was rounded up by, and the activations stay."""
     set_aside = PLAN.kv_pool.reserve_bytes + PLAN.activation_bytes
+    rounding_bytes = round_up(PLAN.kv_pool.pool_bytes, 2 * MIB) - PLAN.kv_pool.pool_bytes
 
     settled = settle_capture(PLAN, loaded(set_aside + GIB), OPTIONS, BACKEND)
 
     assert PLAN.capture is not None
     assert settled.capture is not None
-    assert settled.capture.budget_bytes == GIB
+    assert settled.capture.budget_bytes == GIB + rounding_bytes
     assert settled.capture.shapes == PLAN.capture.shapes
     assert settled.notes == PLAN.notes
+
+
+@pytest.mark.parametrize("neighbour_kib", range(0, 2048, 128))
+def test_a_filling_pool_costs_capture_no_shape(neighbour_kib: int) -> None:
+    """The device hands out whole 2 MiB, which is more than a pool leaves unassigned."""
+    free_bytes = GPU.free_bytes - PLAN.weight_bytes - neighbour_kib * KIB
+    settled = settle_pool(PLAN, loaded(free_bytes), OPTIONS, None)
+    beside_pool = loaded(free_bytes - round_up(settled.kv_pool.pool_bytes, 2 * MIB))
+
+    captured = settle_capture(settled, beside_pool, OPTIONS, BACKEND)
+
+    assert PLAN.capture is not None
+    assert captured.capture is not None
+    assert captured.capture.shapes == PLAN.capture.shapes
 
 
 def test_crowded_device_trims_the_widths_and_says_so() -> None:

@@ -44,9 +44,17 @@ def test_recorded_step_of_torch_holds_scores_copies_and_logits() -> None:
     """Scores of each head, K and V out of the pool, one mask, and a row of logits, in float32."""
     attention_size = 9 + 2 * 192 + 1
 
-    assert torch_backend_facts(SMOLLM2).arena_bytes(8, 2048) == 4 * 8 * (
+    assert torch_backend_facts(SMOLLM2, block_size=16).arena_bytes(8, 2048) == 4 * 8 * (
         2048 * attention_size + 49_152
     )
+
+
+def test_a_recorded_step_reads_whole_blocks() -> None:
+    """A block that is wider than the shape is copied in full."""
+    by_block = {size: torch_backend_facts(SMOLLM2, size).arena_bytes for size in (1, 16, 512)}
+
+    assert by_block[1](8, 128) == by_block[16](8, 128)
+    assert by_block[512](8, 128) == by_block[16](8, 512)
 
 
 def test_a_paged_kernel_holds_no_scores() -> None:
@@ -54,7 +62,7 @@ def test_a_paged_kernel_holds_no_scores() -> None:
     options = EngineOptions()
     choices = choose(SMOLLM2, options, GPU)
     paged = BackendFacts(depends_on_width=False, arena_bytes=lambda rows, width: 0)
-    plain = torch_backend_facts(SMOLLM2)
+    plain = torch_backend_facts(SMOLLM2, block_size=16)
 
     assert activation_bytes_for(SMOLLM2, options, GPU, choices, paged) * 4 < activation_bytes_for(
         SMOLLM2, options, GPU, choices, plain

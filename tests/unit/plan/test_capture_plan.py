@@ -76,7 +76,8 @@ def test_capture_reproduces_golden_table(case: dict[str, Any]) -> None:
     }
 
     assert found.keys() == case.keys()
-    assert {name: pytest.approx(value) for name, value in found.items()} == case
+    for name, value in found.items():  # bytes and counts to the last one, seconds as floats
+        assert case[name] == (pytest.approx(value) if name.endswith("_s") else value), name
 
 
 def test_row_buckets_end_with_the_slot_count() -> None:

@@ -136,3 +136,13 @@ def test_pool_carries_the_device_it_lies_on() -> None:
     assert pool.other_processes_bytes == 324 * MIB
     assert (pool.reserve_bytes, pool.activation_bytes, pool.capture_bytes) == (3, 2, 1)
     assert (alone.total_bytes, alone.free_after_load, alone.other_processes_bytes) == (None,) * 3
+
+
+def test_a_length_that_nobody_could_use_is_not_advised() -> None:
+    """One token is a prompt without an answer."""
+    demand = PoolDemand(max_num_seqs=1, max_model_len=8, block_size=1, block_bytes=2)
+
+    for num_blocks, advice in ((1, ()), (2, ("--max-model-len 2",))):
+        with pytest.raises(DoesNotFitError) as refusal:
+            plan_kv_pool(demand, num_blocks, "num_blocks")
+        assert refusal.value.advice == advice
