@@ -5,9 +5,10 @@ are answered once undisturbed, 32 at a time with a cold cache; each test has the
 another way and compares token for token.
 """
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import Any
 
@@ -89,8 +90,13 @@ class Undisturbed:
         pytest.param(Size(num_prompts=32, num_tokens=64), id="full", marks=pytest.mark.exhaustive),
     ],
 )
-def undisturbed(request: pytest.FixtureRequest) -> Undisturbed:
-    size: Size = request.param
+def size(request: pytest.FixtureRequest) -> Size:
+    found: Size = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def undisturbed(size: Size) -> Undisturbed:
     llm = load_smollm2(max_num_seqs=MAX_NUM_SEQS, enable_prefix_caching=False)
     return Undisturbed(llm, size, answers(llm, size.prompts, size.samplings))
 
@@ -181,6 +187,47 @@ def test_stream_of_warm_cache_equals_unary(http_answers: HttpAnswers) -> None:
 
     assert streamed == unary
     assert sum(cached_tokens) > 0
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_deterministic_answers_do_not_depend_on_company(dtype: str, size: Size) -> None:
+    """With `--deterministic` a request has the same bits alone, in a crowd, chunked, preempted.
+
+    Logprobs are compared exactly: they show a difference long before a token does.
+    """
+    fields = {"deterministic": True, "dtype": dtype, "enable_prefix_caching": False}
+    crowd = load_smollm2(max_num_seqs=MAX_NUM_SEQS, **fields)
+    tight = load_smollm2(
+        max_num_seqs=16, max_num_batched_tokens=16, num_blocks=10, max_model_len=128, **fields
+    )
+    prompts = size.prompts
+    samplings = [replace(sampling, num_logprobs=1) for sampling in size.samplings]
+
+    together = crowd.generate(prompts, samplings, show_progress=False)
+    alone = [
+        crowd.generate(prompt, sampling, show_progress=False)[0]
+        for prompt, sampling in zip(prompts, samplings, strict=True)
+    ]
+    disturbed = tight.generate(prompts, samplings, show_progress=False)
+
+    assert [output.outputs for output in alone] == [output.outputs for output in together]
+    assert [output.outputs for output in disturbed] == [output.outputs for output in together]
+    assert tight.num_preemptions > 0
+
+
+@pytest.mark.exhaustive
+def test_bfloat16_share_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without `--deterministic` most 64-token bfloat16 answers are the same alone as among 32."""
+    sampling = SamplingParams(temperature=0.0, max_tokens=64, ignore_eos=True)
+    llm = load_smollm2(dtype="bfloat16", max_num_seqs=MAX_NUM_SEQS, enable_prefix_caching=False)
+    crowd = answers(llm, PROMPTS, [sampling] * len(PROMPTS))
+    alone = [answers(llm, [prompt], [sampling])[0] for prompt in PROMPTS]
+
+    num_same = sum(a == b for a, b in zip(crowd, alone, strict=True))
+
+    with capsys.disabled():
+        sys.stdout.write(f"\nbfloat16, alone = among 32: {num_same} of {len(PROMPTS)}\n")
+    assert num_same > len(PROMPTS) // 2
 
 
 def _smollm2_server() -> AbstractContextManager[Served]:

@@ -25,6 +25,7 @@ from nanoserve.launch.find_device import device_facts, find_device
 from nanoserve.launch.memory_stages import (
     allocate_pool,
     compile_decoder,
+    fix_reductions,
     load_decoder,
     profile_step,
 )
@@ -114,18 +115,21 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
         stages: Have the probe of the device to run on.
 
     Raises:
-        OptionError: The trace file cannot be written; nothing was loaded.
+        OptionError: The trace file cannot be written, or an option cannot be kept on this
+            device; nothing was loaded.
         PlanError: It does not fit.
         BootError: A stage failed for another reason; names the stage.
     """
     trace = None if options.trace_file is None else open_step_trace(options.trace_file)
-    backend = select_backend(model.spec, find_device(options.device))
+    backend = select_backend(model.spec, find_device(options.device), options.deterministic)
     facts = step_facts(model.spec, backend.depends_on_width, backend.arena_bytes)
     plan = _plan(model, options, facts, stages)
     torch.set_num_threads(plan.threads)
     decoder = load_decoder(model, backend, plan, options.compile, stages)
     if options.compile:
         compile_decoder(decoder, plan, stages)
+    if options.deterministic:
+        fix_reductions(decoder, plan, stages)
     plan = _settle_pool(decoder, plan, options, stages)
     pool = allocate_pool(decoder, plan, stages)
     plan = _settle_capture(plan, options, facts, stages)
