@@ -1,13 +1,20 @@
 """SmolLM2-135M-Instruct, loaded to compare its answers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import httpx
 import torch
 
+from nanoserve.engine.async_bridge import AsyncEngine
+from nanoserve.launch.boot import boot
 from nanoserve.launch.llm import LLM
 from nanoserve.options import EngineOptions
 from nanoserve.sched.sampling_params import SamplingParams
+from tests.socket.conftest import Served, serving
+
+ANSWER_TIMEOUT_S = 300.0  # many answers of a real model, on cores that others share
 
 
 def smollm2_options(**changes: Any) -> EngineOptions:
@@ -33,3 +40,18 @@ def answers(
     """Return the token ids of each answer."""
     outputs = llm.generate(prompts, samplings, show_progress=False)
     return [output.outputs[0].token_ids for output in outputs]
+
+
+@contextmanager
+def smollm2_server(**changes: Any) -> Iterator[Served]:
+    """Serve the model on a port of the system's choice while the block lasts."""
+    booted = boot(smollm2_options(**changes))
+    max_in_flight = 256 + booted.limits.max_num_seqs
+    with serving(
+        AsyncEngine(booted.core, booted.limits, max_in_flight),
+        codec=booted.tokenizer,
+        chat_template=booted.chat_template,
+        grammar_compiler=booted.grammar_compiler,
+    ) as served:
+        served.http.timeout = httpx.Timeout(ANSWER_TIMEOUT_S)
+        yield served
