@@ -189,7 +189,18 @@ def test_stream_of_warm_cache_equals_unary(http_answers: HttpAnswers) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_deterministic_answers_do_not_depend_on_company(dtype: str, size: Size) -> None:
+@pytest.mark.parametrize(
+    ("size", "max_model_len"),
+    [
+        pytest.param(Size(num_prompts=5, num_tokens=14), 64, id="quick"),
+        pytest.param(
+            Size(num_prompts=32, num_tokens=64), 160, id="full", marks=pytest.mark.exhaustive
+        ),
+    ],
+)
+def test_deterministic_answers_do_not_depend_on_company(
+    dtype: str, size: Size, max_model_len: int
+) -> None:
     """With `--deterministic` a request has the same bits alone, in a crowd, chunked, preempted.
 
     Logprobs are compared exactly: they show a difference long before a token does.
@@ -197,7 +208,11 @@ def test_deterministic_answers_do_not_depend_on_company(dtype: str, size: Size) 
     fields = {"deterministic": True, "dtype": dtype, "enable_prefix_caching": False}
     crowd = load_smollm2(max_num_seqs=MAX_NUM_SEQS, **fields)
     tight = load_smollm2(
-        max_num_seqs=16, max_num_batched_tokens=16, num_blocks=10, max_model_len=128, **fields
+        max_num_seqs=16,
+        max_num_batched_tokens=16,
+        num_blocks=max_model_len // 16,  # one request's
+        max_model_len=max_model_len,
+        **fields,
     )
     prompts = size.prompts
     samplings = [replace(sampling, num_logprobs=1) for sampling in size.samplings]

@@ -115,7 +115,8 @@ def test_a_padded_decode_has_the_bits_of_an_eager_one(width: int) -> None:
     inputs = buffers.step((4, width)).attention
     backend, kv = backend_for(), pool.layers[0]
 
-    padded = backend.attend(*qkv, kv, backend.prepare_decode(inputs, torch.float32))
+    q, k, v = qkv
+    padded = backend.attend(q, k, v, kv, backend.prepare_decode(inputs, torch.float32))
     eager = attend(backend, requests, tuple(part[:2] for part in qkv), kv)
 
     assert torch.equal(padded[:2], eager)

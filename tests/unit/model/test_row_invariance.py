@@ -1,5 +1,7 @@
 """A row's bits do not depend on how many rows there are, and who says otherwise is found."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -34,7 +36,7 @@ def test_an_uneven_part_is_named(part: str) -> None:
     decoder = random_decoder(tiny_spec())
     prepack_linears(decoder)
     pad_single_rows(decoder)
-    layer = decoder.layers[0]
+    layer: Any = decoder.layers[0]
     linears = {
         "projections": layer.self_attn.qkv_proj,
         "MLP": layer.mlp.down_proj,
