@@ -21,6 +21,16 @@ END_ID = 4  # a byte that no text holds
 TOOL_TEMPLATE = "{{ tools | tojson }}<tool_call>{% for m in messages %}{{ m }}{% endfor %}"
 CHAT_TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}<assistant>"
 
+HOSTILE_TEMPLATE = """{{ bos_token }}{% set word = messages[0].content %}
+{%- if word == 'take for ever' %}
+{%- for i in range(40000) %}{% set x = 'x' * 4000000 %}{% endfor %}
+{%- elif word == 'take all memory' %}
+{%- set ns = namespace(all=[]) %}
+{%- for i in range(1000) %}{% set ns.all = [ns.all, ('x' * 1000000) | list] %}{% endfor %}
+{%- elif word == 'refuse' %}{{ raise_exception('Only users may speak') }}
+{%- endif %}
+{{- word }} {{ add_generation_prompt }} {{ enable_thinking }}"""
+
 
 class AsciiRunner(FakeRunner):
     """Draws printable ASCII only, so that every token is one character of text."""

@@ -102,6 +102,11 @@ class EngineOptions:
     capture_bytes: int | None = _option(
         None, "bytes for captured steps, e.g. 64MiB, instead of what the widest shape needs"
     )
+    deterministic: bool = _option(
+        False,
+        "batch-invariant kernels and reductions: a request gets the same bits whatever it is "
+        "computed with; on CPU alone, and slower",
+    )
     enable_prefix_caching: bool = _option(True, "reuse the KV of prompt prefixes seen before")
     threads: int | None = _option(None, "CPU threads of the forward pass (default: all cores)")
     trace_file: str | None = _option(None, "file that gets one JSON line for each step")
@@ -135,6 +140,12 @@ class EngineOptions:
             _refuse("gpu_memory_utilization", self.gpu_memory_utilization, "above 0 and at most 1")
         if self.max_num_batched_tokens is not None:
             _at_least("max_num_batched_tokens", self.max_num_batched_tokens, self.max_num_seqs)
+        if self.deterministic and self.compile:
+            message = (
+                "--deterministic cannot be combined with --compile, whose code for one row may "
+                "differ from that for many; give one of them."
+            )
+            raise OptionError(message)
         self._check_decode_mode()
 
     def _check_decode_mode(self) -> None:

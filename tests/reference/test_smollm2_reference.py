@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct, real weights: greedy tokens equal transformers', however we batch.
+"""SmolLM2-135M-Instruct, real weights: greedy tokens equal transformers'.
 
 The oracle is transformers on the same dequantised weights in float32. A greedy answer is
 right when each of its tokens is the argmax of the oracle's logits given all before it, so
@@ -6,7 +6,6 @@ one forward pass of the oracle per answer checks the whole answer.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -18,66 +17,23 @@ from nanoserve.launch.llm import LLM
 from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.spec.model_dir import resolve_model
 from tests.reference.prompts import PROMPTS
+from tests.reference.smollm2 import answers, load_smollm2
 
 NUM_TOKENS = 64
-Answers = list[list[int]]
-
-
-@dataclass(frozen=True)
-class Size:
-    """How many of the prompts, and how many tokens of each answer; answers are prefixes."""
-
-    num_prompts: int = len(PROMPTS)
-    num_tokens: int = NUM_TOKENS
-
-    @property
-    def prompts(self) -> list[str]:
-        """Every second or so prompt, so that short and long ones are in."""
-        return PROMPTS[:: len(PROMPTS) // self.num_prompts][: self.num_prompts]
-
-    @property
-    def sampling(self) -> SamplingParams:
-        return SamplingParams(temperature=0.0, max_tokens=self.num_tokens, ignore_eos=True)
-
-    def cut(self, full: Answers) -> Answers:
-        """Return what these prompts and lengths are of the full answers."""
-        by_prompt = dict(zip(PROMPTS, full, strict=True))
-        return [by_prompt[prompt][: self.num_tokens] for prompt in self.prompts]
-
-
-FULL = Size()
-sizes = pytest.mark.parametrize(
-    "size",
-    [
-        pytest.param(Size(num_prompts=16, num_tokens=24), id="quick"),
-        pytest.param(FULL, id="full", marks=pytest.mark.exhaustive),
-    ],
-)
+SAMPLING = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True)
 
 pytestmark = pytest.mark.slow
 
 
-def load(**options: Any) -> LLM:
-    threads = torch.get_num_threads()  # one where test workers share the cores
-    return LLM(
-        "smollm2", dtype="float32", device="cpu", max_model_len=256, threads=threads, **options
-    )
-
-
-def answers(llm: LLM, size: Size) -> Answers:
-    outputs = llm.generate(size.prompts, size.sampling, show_progress=False)
-    return [output.outputs[0].token_ids for output in outputs]
-
-
 @pytest.fixture(scope="session")
 def crowd_llm() -> LLM:
-    return load(max_num_seqs=32)
+    return load_smollm2(max_num_seqs=32)
 
 
 @pytest.fixture(scope="session")
-def crowd_answers(crowd_llm: LLM) -> Answers:
+def crowd_answers(crowd_llm: LLM) -> list[list[int]]:
     """Answers with 32 requests in flight, cold cache."""
-    return answers(crowd_llm, FULL)
+    return answers(crowd_llm, PROMPTS, [SAMPLING] * len(PROMPTS))
 
 
 @pytest.fixture(scope="session")
@@ -140,7 +96,7 @@ def _field(reader: GGUFReader, name: str) -> Any:
 
 
 def test_crowd_equals_transformers(
-    crowd_llm: LLM, crowd_answers: Answers, oracle: Callable[..., Any]
+    crowd_llm: LLM, crowd_answers: list[list[int]], oracle: Callable[..., Any]
 ) -> None:
     """Every token of 32 answers is the oracle's argmax."""
     for prompt, answer in zip(PROMPTS, crowd_answers, strict=True):
@@ -150,40 +106,6 @@ def test_crowd_equals_transformers(
 
         assert len(answer) == NUM_TOKENS
         assert answer == expected, prompt
-
-
-@sizes
-def test_alone_equals_crowd(crowd_answers: Answers, size: Size) -> None:
-    """A request alone gives the tokens it gives among 32."""
-    llm = load(max_num_seqs=1, enable_prefix_caching=False)
-
-    assert answers(llm, size) == size.cut(crowd_answers)
-
-
-@sizes
-def test_warm_prefix_cache_equals_cold(crowd_llm: LLM, crowd_answers: Answers, size: Size) -> None:
-    """A prompt whose prefix is cached gives the tokens of a cold one."""
-    outputs = crowd_llm.generate(size.prompts, size.sampling, show_progress=False)
-
-    assert sum(output.num_cached_tokens for output in outputs) > 0
-    assert [output.outputs[0].token_ids for output in outputs] == size.cut(crowd_answers)
-
-
-@sizes
-def test_chunked_prefill_equals_whole(crowd_answers: Answers, size: Size) -> None:
-    """Prompts cut into chunks of at most 16 tokens give the tokens of whole ones."""
-    llm = load(max_num_seqs=16, max_num_batched_tokens=16)
-
-    assert answers(llm, size) == size.cut(crowd_answers)
-
-
-@sizes
-def test_preempted_equals_undisturbed(crowd_answers: Answers, size: Size) -> None:
-    """With a pool for little more than one request, preempted requests lose no token."""
-    llm = load(max_num_seqs=32, num_blocks=max(16, 9 * size.num_prompts // 4))
-
-    assert answers(llm, size) == size.cut(crowd_answers)
-    assert llm.num_preemptions > 0
 
 
 def test_prompt_logprobs_equal_transformers(crowd_llm: LLM, oracle: Callable[..., Any]) -> None:

@@ -71,7 +71,8 @@ class Served:
 
 
 @contextmanager
-def _serving(engine: AsyncEngine, api_keys: Sequence[str] = (), **context: Any) -> Iterator[Served]:
+def serving(engine: AsyncEngine, api_keys: Sequence[str] = (), **context: Any) -> Iterator[Served]:
+    """Serve `engine` until the block ends."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=512)
     port = listener.getsockname()[1]
     app = build_app(make_context(engine, **context), api_keys)
@@ -95,7 +96,7 @@ def serve_in_thread() -> Iterator[Callable[..., Served]]:
     with ExitStack() as stack:
 
         def start(engine: AsyncEngine | None = None, **context: Any) -> Served:
-            return stack.enter_context(_serving(engine or make_engine(), **context))
+            return stack.enter_context(serving(engine or make_engine(), **context))
 
         yield start
 
@@ -103,5 +104,5 @@ def serve_in_thread() -> Iterator[Callable[..., Served]]:
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
     """Yield a default server, shared by the tests of a module."""
-    with _serving(make_engine()) as shared:
+    with serving(make_engine()) as shared:
         yield shared

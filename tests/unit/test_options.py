@@ -40,6 +40,7 @@ from nanoserve.options import EngineOptions, ServerOptions
         ({"boot_report": ""}, "--boot-report"),
         ({"cuda_graphs": True, "decode_mode": "eager"}, "--cuda-graphs means --decode-mode capt"),
         ({"cuda_graphs": False, "decode_mode": "bucketed"}, "--no-cuda-graphs means"),
+        ({"deterministic": True, "compile": True}, "--deterministic cannot be combined"),
     ],
 )
 def test_impossible_engine_options_name_the_flag(values: dict[str, Any], flag: str) -> None:

@@ -4,24 +4,42 @@ import torch
 
 from nanoserve.attention.backend import AttentionBackend
 from nanoserve.attention.cpu_backend import CpuAttention
+from nanoserve.attention.deterministic_backend import DeterministicAttention
 from nanoserve.attention.torch_backend import TorchAttention
+from nanoserve.errors import OptionError
 from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.spec.model_spec import ModelSpec
 
 
 def select_backend(
-    spec: ModelSpec, device: torch.device, kernels: KernelLibrary | None = None
+    spec: ModelSpec,
+    device: torch.device,
+    kernels: KernelLibrary | None = None,
+    is_deterministic: bool = False,
 ) -> AttentionBackend:
-    """Return the backend for `spec` on `device`: plain torch, or the CPU's own.
+    """Return the backend for `spec` on `device`: the CPU's own, or plain torch.
 
     Args:
         spec: The model.
         device: Where it runs.
         kernels: Native operators that serve this model on this device; None if there are none.
+        is_deterministic: Whether a token's bits must not depend on what it is computed with.
+            The CPU's own backend keeps that by itself.
 
     Raises:
-        KernelError: They do not serve it.
+        KernelError: The operators do not serve the model.
+        OptionError: Bits must not depend on company, and no backend can promise it here.
     """
     if kernels is not None and device.type == "cpu":
         return CpuAttention(kernels, spec)
-    return TorchAttention(spec.num_heads, spec.num_kv_heads, spec.head_dim, spec.sliding_window)
+    if not is_deterministic:
+        num_heads, num_kv_heads = spec.num_heads, spec.num_kv_heads
+        return TorchAttention(num_heads, num_kv_heads, spec.head_dim, spec.sliding_window)
+    if device.type != "cpu":
+        message = (
+            f"--deterministic is kept on the CPU alone, and the device is {device.type}: its "
+            "libraries choose their kernels by the size of the batch. Add --device cpu, or "
+            "leave --deterministic out."
+        )
+        raise OptionError(message)
+    return DeterministicAttention(spec)

@@ -77,7 +77,7 @@ class TorchAttention:
 
     def prepare(self, inputs: AttentionInputs, dtype: torch.dtype) -> PreparedStep:
         """Build the masks and gather indices that every layer of the step shares."""
-        groups = _similar_lengths(inputs.host_context_lens[: inputs.num_decodes])
+        groups = similar_lengths(inputs.host_context_lens[: inputs.num_decodes])
         return PreparedStep(
             slot_mapping=inputs.slot_mapping,
             fresh_blocks=inputs.fresh_blocks if inputs.fresh_blocks.numel() else None,
@@ -109,10 +109,7 @@ class TorchAttention:
         self, q: Tensor, k: Tensor, v: Tensor, kv: tuple[Tensor, Tensor], prepared: PreparedStep
     ) -> Tensor:
         """Store this step's K and V, then attend; shapes as `AttentionBackend.attend` says."""
-        for pool, new in zip(kv, (k, v), strict=True):
-            if prepared.fresh_blocks is not None:
-                pool.index_fill_(0, prepared.fresh_blocks, 0.0)
-            pool.view(-1, *new.shape[1:]).index_copy_(0, prepared.slot_mapping, new)
+        store_kv(kv, (k, v), prepared.slot_mapping, prepared.fresh_blocks)
         out = q.new_empty(q.shape)
         for gather in prepared.decodes:
             out[gather.rows] = self._attend_decodes(q[gather.rows], kv, gather)
@@ -195,7 +192,27 @@ class TorchAttention:
         return out[0].transpose(0, 1)
 
 
-def _similar_lengths(context_lens: tuple[int, ...]) -> list[list[int]]:
+def store_kv(
+    kv: tuple[Tensor, Tensor],
+    new_kv: tuple[Tensor, Tensor],
+    slot_mapping: Tensor,
+    fresh_blocks: Tensor | None,
+) -> None:
+    """Zero the blocks that the step begins, then write the K and V of its tokens.
+
+    Args:
+        kv: The layer's pool, K and V, each [N, S, K, D].
+        new_kv: K and V of the step's tokens, each [T, K, D].
+        slot_mapping: int64 [T].
+        fresh_blocks: int64; None if there are none.
+    """
+    for pool, new in zip(kv, new_kv, strict=True):
+        if fresh_blocks is not None:
+            pool.index_fill_(0, fresh_blocks, 0.0)
+        pool.view(-1, *new.shape[1:]).index_copy_(0, slot_mapping, new)
+
+
+def similar_lengths(context_lens: tuple[int, ...]) -> list[list[int]]:
     """Split decodes so that none is padded to more than twice its length.
 
     A batch is as wide as its longest member: beside one request of 2,048 tokens, seven of

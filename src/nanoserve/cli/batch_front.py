@@ -24,6 +24,7 @@ from nanoserve.sched.sampling_params import MAX_N
 from nanoserve.server.app import build_app
 from nanoserve.server.error_response import error_body, error_status
 from nanoserve.server.serving_context import ServingContext
+from nanoserve.text.template_process import rendered_apart
 
 if TYPE_CHECKING:
     from nanoserve.launch.boot import BootedEngine
@@ -54,16 +55,17 @@ def answer_batch(
     """
     num_in_flight = LINES_PER_PLACE * booted.limits.max_num_seqs
     engine = AsyncEngine(booted.core, booted.limits, max_in_flight=num_in_flight * MAX_N)
-    context = ServingContext(
-        engine,
-        booted.tokenizer,
-        booted.chat_template,
-        name,
-        __version__,
-        grammar_compiler=booted.grammar_compiler,
-    )
-    engine.start()
-    with contextlib.closing(context):
+    with contextlib.ExitStack() as stack:
+        context = ServingContext(
+            engine,
+            booted.tokenizer,
+            stack.enter_context(rendered_apart(booted.chat_template)),
+            name,
+            __version__,
+            grammar_compiler=booted.grammar_compiler,
+        )
+        stack.callback(context.close)
+        engine.start()
         try:
             batch = _Batch(context, lines, answers, advance)
             return asyncio.run(batch.answer_all(num_in_flight))

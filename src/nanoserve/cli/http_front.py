@@ -12,6 +12,7 @@ from nanoserve.server.app import build_app
 from nanoserve.server.prompt_queue import PromptQueue
 from nanoserve.server.serve import serve
 from nanoserve.server.serving_context import ServingContext
+from nanoserve.text.template_process import rendered_apart
 
 
 def run_front(
@@ -37,22 +38,22 @@ def run_front(
         max_in_flight=limits.max_num_seqs + options.max_queue,
         expects_replays=booted.plan.decode_mode == "captured",
     )
-    context = ServingContext(
-        engine,
-        booted.tokenizer,
-        booted.chat_template,
-        name,
-        __version__,
-        boot_info=booted.info,
-        read_memory=booted.probe.read,
-        grammar_compiler=booted.grammar_compiler,
-        prompt_queue=PromptQueue(options.max_queued_tokens, engine.count_rejected),
-    )
-    app = build_app(context, api_keys)
-    engine.start()
-    with contextlib.closing(context):
+    with contextlib.ExitStack() as stack:
+        context = ServingContext(
+            engine,
+            booted.tokenizer,
+            stack.enter_context(rendered_apart(booted.chat_template)),
+            name,
+            __version__,
+            boot_info=booted.info,
+            read_memory=booted.probe.read,
+            grammar_compiler=booted.grammar_compiler,
+            prompt_queue=PromptQueue(options.max_queued_tokens, engine.count_rejected),
+        )
+        stack.callback(context.close)
+        engine.start()
         return serve(
-            app,
+            build_app(context, api_keys),
             engine,
             listening,
             drain_seconds=options.drain_seconds,

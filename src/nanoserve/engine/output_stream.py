@@ -37,6 +37,8 @@ class OutputStream:
     async def __anext__(self) -> OutputDelta:
         if not self._open:
             raise StopAsyncIteration
+        if not self._deltas.empty():  # one that lags behind lets the others, and /health, go on
+            await asyncio.sleep(0)
         delta = await self._deltas.get()
         if delta.finish_reason is not None:
             self._open.discard(delta.request_id)

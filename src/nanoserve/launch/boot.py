@@ -26,6 +26,7 @@ from nanoserve.launch.find_device import device_facts, find_device
 from nanoserve.launch.memory_stages import (
     allocate_pool,
     compile_decoder,
+    fix_reductions,
     load_decoder,
     profile_step,
 )
@@ -116,7 +117,8 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
         stages: Have the probe of the device to run on.
 
     Raises:
-        OptionError: The trace file cannot be written; nothing was loaded.
+        OptionError: The trace file cannot be written, or an option cannot be kept on this
+            device; nothing was loaded.
         KernelError: Native operators were asked for, and cannot serve.
         PlanError: It does not fit.
         BootError: A stage failed for another reason; names the stage.
@@ -124,7 +126,7 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
     trace = None if options.trace_file is None else open_step_trace(options.trace_file)
     device = find_device(options.device)
     kernels = find_kernels(options.attention_backend, model.spec, device, stages)
-    backend = select_backend(model.spec, device, kernels)
+    backend = select_backend(model.spec, device, kernels, options.deterministic)
     facts = step_facts(
         model.spec, backend.depends_on_width, backend.arena_bytes, options.block_size
     )
@@ -134,6 +136,8 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
     decoder = load_decoder(model, (backend, ops), plan, options.compile, stages)
     if options.compile:
         compile_decoder(decoder, plan, stages)
+    if options.deterministic:
+        fix_reductions(decoder, plan, stages)
     plan = _settle_pool(decoder, plan, options, stages)
     pool = allocate_pool(decoder, plan, stages)
     plan = _settle_capture(plan, options, facts, stages)

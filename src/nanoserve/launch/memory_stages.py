@@ -7,17 +7,21 @@ decided in `plan`.
 import torch
 
 from nanoserve.attention.backend import AttentionBackend
+from nanoserve.errors import BootError
 from nanoserve.launch.boot_model import BootModel
 from nanoserve.launch.stages import Stages
 from nanoserve.model.compiled_layers import check_compiler, compile_layers
 from nanoserve.model.decoder import Decoder
 from nanoserve.model.layer_ops import LayerOps
 from nanoserve.model.layers import gains_by_packing, prepack_linears
+from nanoserve.model.row_invariance import find_uneven_part, pad_single_rows
 from nanoserve.plan.boot_plan import BootPlan
 from nanoserve.plan.memory_budget import MemoryReading
 from nanoserve.runner.kv_pool import KVPool
 from nanoserve.runner.profile_run import StepLimits, measure_peak, warm_libraries
 from nanoserve.weights.placement import place_weights
+
+_FIX = "fix"  # the stage that makes reductions deterministic
 
 
 def load_decoder(
@@ -59,6 +63,27 @@ def compile_decoder(decoder: Decoder, plan: BootPlan, stages: Stages) -> None:
         compile_layers(decoder)
         warm_libraries(decoder, _step_limits(decoder, plan))
         stage.detail = "torch.compile of what lies around attention"
+
+
+def fix_reductions(decoder: Decoder, plan: BootPlan, stages: Stages) -> None:
+    """Make every layer's rows independent of their number, and check that they are.
+
+    Raises:
+        BootError: They are not, with this machine's libraries.
+    """
+    device, dtype = torch.device(plan.device.kind), getattr(torch, plan.dtype)
+    with stages.run(_FIX) as stage:
+        part = find_uneven_part(decoder, device, dtype)
+        if part is not None:
+            pad_single_rows(decoder)
+            part = find_uneven_part(decoder, device, dtype)
+        if part is not None:
+            problem = (
+                f"--deterministic cannot be kept on {plan.device.name} in {plan.dtype}: a row of "
+                f"the {part} depends on how many rows there are. Try another --dtype or --threads."
+            )
+            raise BootError(_FIX, problem)
+        stage.detail = "a token's bits do not depend on what it is computed with"
 
 
 def profile_step(

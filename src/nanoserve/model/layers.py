@@ -26,9 +26,20 @@ class Linear(nn.Module):
         self.weight = _parameter(out_features, in_features)
         self.bias = _parameter(out_features) if has_bias else None
         self._packed: Tensor | None = None
+        self._min_rows = 1
 
     def forward(self, x: Tensor) -> Tensor:
         """[T, in_features] to [T, out_features]."""
+        num_rows = len(x)
+        if num_rows < self._min_rows:
+            return self._multiply(F.pad(x, (0, 0, 0, self._min_rows - num_rows)))[:num_rows]
+        return self._multiply(x)
+
+    def pad_to(self, min_rows: int) -> None:
+        """Multiply at least so many rows from now on, whatever is asked."""
+        self._min_rows = min_rows
+
+    def _multiply(self, x: Tensor) -> Tensor:
         if self._packed is not None:
             return torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, "none", [], "")
         return self._ops.linear(x, self.weight, self.bias)

@@ -18,7 +18,8 @@ class StageReport:
     """One stage of a boot.
 
     Attributes:
-        name: `import`, `read`, `kernels`, `plan`, `weights`, `compile`, `profile`, `pool` or `capture`.
+        name: `import`, `read`, `kernels`, `plan`, `weights`, `compile`, `fix`, `profile`, `pool`
+            or `capture`.
         seconds: How long it took.
         detail: What it found or made, for people.
         planned_bytes: Bytes it was planned to hold; None where it holds none.

@@ -1,8 +1,8 @@
 """`ChatTemplate`: messages to the prompt the model was trained on.
 
 A template comes with the model file and the messages from a client: neither is trusted. It
-runs in jinja2's sandbox, with bounds on loop steps and text that make it end. What is left
-(a filter that builds one huge value) needs a process that can be killed.
+runs in jinja2's sandbox, with bounds on loop steps and text. What they leave (one step that
+takes for ever) needs a process that can be killed: see `template_process`.
 """
 
 import json
@@ -100,6 +100,11 @@ class ChatTemplate:
         except _RENDER_ERRORS as error:
             message = f"The chat template cannot render these messages: {_describe(error)}."
             raise InvalidRequestError(message, "messages") from error
+
+    @property
+    def arguments(self) -> dict[str, str | None]:
+        """What the template was made of, for another process to make it again."""
+        return {"source": self.source, **self._tokens}
 
     def _named_tokens(self) -> dict[str, str]:
         return {name: token for name, token in self._tokens.items() if token is not None}

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from nanoserve.attention.backend import AttentionBackend
 from nanoserve.attention.select import select_backend
 from nanoserve.attention.torch_backend import TorchAttention
 from nanoserve.runner.decode_buffers import StaticBuffers
@@ -42,7 +43,7 @@ def requests_of(shapes: list[tuple[int, int]], seed: int) -> list[ScheduledReque
 
 
 def attend(
-    backend: TorchAttention, requests: list[ScheduledRequest], qkv: tuple[Tensor, ...], pool: KV
+    backend: AttentionBackend, requests: list[ScheduledRequest], qkv: tuple[Tensor, ...], pool: KV
 ) -> Tensor:
     layout = BatchLayout.from_step(StepPlan(0, tuple(requests)), BLOCK_SIZE)
     inputs = build_step_inputs(layout, CPU).attention

@@ -43,6 +43,29 @@ def test_closing_aborts_only_what_has_not_ended() -> None:
     assert aborted == [["b"]]
 
 
+def test_a_stream_that_lags_behind_gives_way() -> None:
+    """Between two deltas that wait already, everybody else in the loop has a turn."""
+
+    async def main() -> int:
+        stream, turns = OutputStream(["a"], lambda _: None), 0
+
+        async def neighbour() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        for _ in range(50):
+            stream.put(OutputDelta("a", "x", (1,)))
+        stream.put(OutputDelta("a", "", (), FinishReason.STOP))
+        task = asyncio.create_task(neighbour())
+        assert len([delta async for delta in stream]) == 51
+        task.cancel()
+        return turns
+
+    assert asyncio.run(main()) >= 49
+
+
 def test_each_event_loop_is_woken_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step's deltas for one loop arrive in one callback, in order."""
     wakes: list[object] = []

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from nanoserve.errors import DoesNotFitError, OptionError
+from nanoserve.errors import BootError, DoesNotFitError, OptionError
+from nanoserve.launch import memory_stages
 from nanoserve.launch.boot import BootedEngine, boot, boot_model
 from nanoserve.launch.boot_model import read_model
 from nanoserve.launch.llm import LLM
@@ -129,6 +130,19 @@ def test_compiled_boot_serves_eager_s_tokens(folder: Path) -> None:
     assert listener.started == ["read", "kernels", "plan", "weights", "compile", "pool", "capture"]
     answers = [llm.generate(PROMPTS, sampling) for llm in (compiled, LLM(str(folder), **options))]
     assert answers[0] == answers[1]
+
+
+def test_a_deterministic_boot_checks_that_it_can_be(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that depend on their number stop the boot; others let it go on."""
+    listener = RecordingListener()
+    boot(options_for(folder, deterministic=True, decode_mode="eager"), listener)
+    assert listener.started == ["read", "plan", "weights", "fix", "pool"]
+
+    monkeypatch.setattr(memory_stages, "find_uneven_part", lambda *_: "head")
+    with pytest.raises(BootError, match="a row of the head depends on how many rows there are"):
+        boot(options_for(folder, deterministic=True))
 
 
 def test_no_warm_leaves_every_shape_cold_and_says_so(folder: Path) -> None:

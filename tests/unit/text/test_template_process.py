@@ -1,0 +1,73 @@
+"""A template that goes on for ever costs one call, and the next is rendered as ever."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from nanoserve.errors import EngineError, InvalidRequestError
+from nanoserve.text import template_process
+from nanoserve.text.chat_template import ChatTemplate
+from nanoserve.text.template_process import TemplateProcess, rendered_apart
+from tests.builders import HOSTILE_TEMPLATE
+
+HELLO = [{"role": "user", "content": 'größe 👍\n"quoted"'}]
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[TemplateProcess]:
+    template = ChatTemplate(HOSTILE_TEMPLATE, bos_token="<s>", eos_token=None)
+    with closing(TemplateProcess(template)) as shared:
+        yield shared
+
+
+def test_it_renders_as_its_template_does(process: TemplateProcess) -> None:
+    """Messages, options and special tokens arrive as they were sent."""
+    text = process.render(HELLO, add_generation_prompt=True, enable_thinking=False)
+
+    assert text == '<s>größe 👍\n"quoted" True False'
+    assert process.source == HOSTILE_TEMPLATE
+
+
+@pytest.mark.parametrize("content", ["take for ever", "take all memory"])
+def test_a_rendering_without_end_is_refused_and_the_next_one_served(
+    process: TemplateProcess, content: str
+) -> None:
+    """Time and memory have an end, which is a refusal of the messages."""
+    with pytest.raises(InvalidRequestError) as caught:
+        process.render([{"role": "user", "content": content}])
+
+    assert caught.value.param == "messages"
+    assert process.render(HELLO).startswith("<s>größe")
+
+
+def test_what_the_template_refuses_is_refused_in_its_words(process: TemplateProcess) -> None:
+    """A refusal is no failure of the worker."""
+    with pytest.raises(InvalidRequestError, match="Only users may speak") as caught:
+        process.render([{"role": "user", "content": "refuse"}])
+
+    assert caught.value.param == "messages"
+
+
+def test_a_worker_that_has_ended_is_replaced(process: TemplateProcess) -> None:
+    """Whoever ended it, the next conversation finds another."""
+    process.close()
+
+    assert process.render(HELLO).startswith("<s>größe")
+
+
+def test_a_worker_that_cannot_start_is_our_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for a process that is not there, and no client is blamed."""
+    monkeypatch.setattr(template_process, "_COMMAND", (sys.executable, "-c", ""))
+
+    with rendered_apart(ChatTemplate("hi", None, None)) as process:
+        assert process is not None
+        with pytest.raises(EngineError, match="could not be started"):
+            process.render(HELLO)
+
+
+def test_no_template_needs_no_process() -> None:
+    """A model that cannot chat starts nothing."""
+    with rendered_apart(None) as process:
+        assert process is None
