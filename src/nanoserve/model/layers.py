@@ -7,6 +7,7 @@ nothing of the order of layers (see `decoder`) or of attention itself (see `atte
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nanoserve.model.layer_ops import HeadNorms, LayerOps, TorchOps

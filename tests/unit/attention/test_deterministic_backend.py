@@ -132,6 +132,8 @@ def test_arena_bytes_are_those_of_a_gathering_backend() -> None:
 
 def test_the_option_selects_it_on_the_cpu_alone() -> None:
     """A device that cannot keep the promise refuses to make it."""
-    assert isinstance(select_backend(tiny_spec(), CPU, True), DeterministicAttention)
+    assert isinstance(
+        select_backend(tiny_spec(), CPU, is_deterministic=True), DeterministicAttention
+    )
     with pytest.raises(OptionError, match="--deterministic is kept on the CPU alone"):
-        select_backend(tiny_spec(), torch.device("cuda"), True)
+        select_backend(tiny_spec(), torch.device("cuda"), is_deterministic=True)

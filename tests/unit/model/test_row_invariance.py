@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from nanoserve.model.layer_ops import TorchOps
 from nanoserve.model.layers import Linear, prepack_linears
 from nanoserve.model.row_invariance import find_uneven_part, pad_single_rows
 from tests.tiny_models import CPU, random_decoder, tiny_spec
@@ -50,7 +51,7 @@ def test_an_uneven_part_is_named(part: str) -> None:
 
 def test_padding_changes_no_shape() -> None:
     """One row in, one row out, of the same product."""
-    linear = Linear(6, 5, has_bias=True)
+    linear = Linear(6, 5, has_bias=True, ops=TorchOps())
     for parameter in linear.parameters():
         parameter.normal_()
     x = torch.randn(1, 6)
