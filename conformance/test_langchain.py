@@ -1,0 +1,37 @@
+"""LangChain's standard integration tests for chat models, through langchain-openai."""
+
+import os
+from typing import Any
+
+import pytest
+from langchain_core.language_models import BaseChatModel
+from langchain_openai import ChatOpenAI
+from langchain_tests.integration_tests import ChatModelIntegrationTests
+
+os.environ.pop("OPENAI_API_KEY", None)
+
+
+class TestNanoserve(ChatModelIntegrationTests):
+    """What the default model's 135M parameters can do, with a template that knows tools."""
+
+    @pytest.fixture
+    def model(self, request: Any, url: str, model_name: str) -> BaseChatModel:
+        extra = getattr(request, "param", None) or {}
+        return ChatOpenAI(
+            base_url=f"{url}/v1",
+            api_key="none",
+            model=model_name,
+            temperature=0.0,
+            stream_usage=True,
+            max_retries=0,
+            max_tokens=100,
+            **extra,
+        )
+
+    @property
+    def chat_model_class(self) -> type[BaseChatModel]:
+        return ChatOpenAI
+
+    @property
+    def supports_json_mode(self) -> bool:
+        return True
