@@ -24,7 +24,8 @@ class TestNanoserve(ChatModelIntegrationTests):
             temperature=0.0,
             stream_usage=True,
             max_retries=0,
-            max_tokens=100,
+            max_tokens=200,
+            extra_body={"repetition_penalty": 1.1},  # a small model's strings end sooner
             **extra,
         )
 
