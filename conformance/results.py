@@ -60,8 +60,17 @@ def read_junit(path: Path, suite: str, versions: str, date: str) -> Result:
         notes += [found.get("value", "") for found in case.iter("property")]
         if outcome != "passed":
             reasons.append(f"{outcome}: {case.get('name')}: {reason[:_MAX_REASON_CHARS]}")
-    numbers = (counts[kind] for kind in ("passed", "failed", "xfailed", "skipped"))
-    return Result(suite, versions, date, *numbers, notes, reasons)
+    return Result(
+        suite,
+        versions,
+        date,
+        counts["passed"],
+        counts["failed"],
+        counts["xfailed"],
+        counts["skipped"],
+        notes,
+        reasons,
+    )
 
 
 def _outcome_of(case: ElementTree.Element) -> tuple[str, str]:

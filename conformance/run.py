@@ -1,7 +1,7 @@
 """Run public suites against the server, and write docs/conformance.md.
 
-    python -m conformance.run                    all of them
-    python -m conformance.run llm_cli litellm    some; the page keeps the others' last result
+python -m conformance.run                    all of them
+python -m conformance.run llm_cli litellm    some; the page keeps the others' last result
 """
 
 import datetime
@@ -49,7 +49,7 @@ def write_models() -> None:
     if (MODELS / "smollm2" / "model.safetensors").exists():
         return
     (writer,) = (suite for suite in SUITES if suite.name == MODEL_WRITER)
-    command = [python_of(writer), "-m", "conformance.models"]
+    command: list[str | Path] = [python_of(writer), "-m", "conformance.models"]
     command += [resolve_model(DEFAULT_MODEL).path, MODELS]
     subprocess.run(command, check=True, cwd=HERE.parent)
 
@@ -74,8 +74,16 @@ def run_pytest(suite: Suite, python: Path, url: str, junit: Path) -> None:
     """Run a suite's tests up to its time limit; what they print goes beside the results."""
     told = {"CONFORMANCE_URL": url, "CONFORMANCE_MODEL_FOLDER": str(MODELS / "smollm2")}
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    command = [python, "-m", "pytest", "-c", HERE / "pytest.ini", HERE / f"test_{suite.name}.py"]
+    command: list[str | Path] = [
+        python,
+        "-m",
+        "pytest",
+        "-c",
+        HERE / "pytest.ini",
+        HERE / f"test_{suite.name}.py",
+    ]
     command += [f"--junitxml={junit}", "-p", "no:randomly", "-p", "no:cacheprovider"]
+    command += suite.flags
     with (RESULTS / f"{suite.name}.log").open("w") as log:
         process = subprocess.Popen(
             command,

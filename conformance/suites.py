@@ -24,6 +24,7 @@ class Suite:
         server: What is served to it; see `SERVER_FLAGS`.
         runs: What it runs, for the page.
         limit_s: After this the suite has failed.
+        flags: Of pytest.
         is_in_main: Whether it runs in the server's own environment.
     """
 
@@ -32,6 +33,7 @@ class Suite:
     server: ServerKind
     runs: str
     limit_s: float
+    flags: tuple[str, ...] = ()
     is_in_main: bool = False
 
 
@@ -53,7 +55,13 @@ SUITES = (
     ),
     Suite(
         "lm_eval",
-        ("lm-eval[api]==0.4.13", "transformers==5.24.0", "torch==2.13.0", "gguf==0.19.0", "accelerate==1.15.0"),
+        (
+            "lm-eval[api]==0.4.13",
+            "transformers==5.24.0",
+            "torch==2.13.0",
+            "gguf==0.19.0",
+            "accelerate==1.15.0",
+        ),
         "float32",
         "`lm_eval run --model local-completions` and `--model hf`, 50 rows, four choices",
         900,
@@ -71,6 +79,11 @@ SUITES = (
         "folder",
         "`ChatModelIntegrationTests` of langchain-tests, through `ChatOpenAI`",
         1200,
+        (
+            *("-o", "asyncio_mode=auto"),
+            *("-o", "asyncio_default_test_loop_scope=session"),
+            *("-o", "asyncio_default_fixture_loop_scope=session"),
+        ),
     ),
     Suite(
         "guidellm",

@@ -11,12 +11,10 @@ SECONDS = 15
 STREAMS = 2
 
 
-def test_benchmark_ends(
-    url: str, model_folder: Path, tmp_path: Path, record_property: Any
-) -> None:
+def test_benchmark_ends(url: str, model_folder: Path, tmp_path: Path, record_property: Any) -> None:
     """Requests complete, none fails, and the report has their tokens."""
     report_path = tmp_path / "report.json"
-    command = [Path(sys.executable).with_name("guidellm"), "run"]
+    command: list[str | Path] = [Path(sys.executable).with_name("guidellm"), "run"]
     command += ["--backend", f"kind=openai_http,target={url}"]
     command += ["--profile", f"kind=concurrent,streams={STREAMS}"]
     command += ["--constraint", f"kind=max_duration,seconds={SECONDS}"]

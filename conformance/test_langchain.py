@@ -31,7 +31,8 @@ class TestNanoserve(ChatModelIntegrationTests):
 
     @property
     def chat_model_class(self) -> type[BaseChatModel]:
-        return ChatOpenAI
+        kind: type[BaseChatModel] = ChatOpenAI
+        return kind
 
     @property
     def supports_json_mode(self) -> bool:

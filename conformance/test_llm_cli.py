@@ -20,7 +20,11 @@ MODELS = """
   completion: true
 """
 SCHEMA = json.dumps(
-    {"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}}, "required": ["name"]}
+    {
+        "type": "object",
+        "properties": {"name": {"type": "string", "maxLength": 9}},
+        "required": ["name"],
+    }
 )
 SHORT = ("-o", "max_tokens", "12", "-o", "temperature", "0")
 
@@ -34,7 +38,7 @@ def llm(url: str, model_name: str, tmp_path: Path) -> Llm:
     environment = os.environ | {"LLM_USER_PATH": str(tmp_path), "OPENAI_API_KEY": "none"}
 
     def run(*arguments: str) -> str:
-        command = [Path(sys.executable).with_name("llm"), *arguments]
+        command: list[str | Path] = [Path(sys.executable).with_name("llm"), *arguments]
         finished = subprocess.run(command, capture_output=True, text=True, env=environment)
         assert finished.returncode == 0, finished.stderr
         return finished.stdout
@@ -73,7 +77,9 @@ def test_system_prompt_and_conversation(llm: Llm) -> None:
 @pytest.mark.parametrize("stream", [(), ("--no-stream",)])
 def test_schema(llm: Llm, stream: tuple[str, ...]) -> None:
     """An answer follows a schema."""
-    answer = llm("-m", "chat", "Invent a dog.", "--schema", SCHEMA, *stream, "-o", "temperature", "0")
+    answer = llm(
+        "-m", "chat", "Invent a dog.", "--schema", SCHEMA, *stream, "-o", "temperature", "0"
+    )
 
     assert isinstance(json.loads(answer)["name"], str)
 

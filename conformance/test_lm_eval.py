@@ -64,7 +64,7 @@ def write_task(folder: Path) -> None:
 def evaluate(folder: Path, model: str, arguments: dict[str, Any]) -> list[list[tuple[float, bool]]]:
     """Return (log-likelihood, is greedy) of every choice of every row."""
     output = folder / model
-    command = [Path(sys.executable).with_name("lm_eval"), "run", "--model", model]
+    command: list[str | Path] = [Path(sys.executable).with_name("lm_eval"), "run", "--model", model]
     command += ["--model_args", ",".join(f"{name}={value}" for name, value in arguments.items())]
     command += ["--tasks", "docstrings", "--include_path", str(folder), "--batch_size", "4"]
     command += ["--log_samples", "--output_path", str(output)]
@@ -98,9 +98,7 @@ def test_loglikelihoods_are_transformers(
     theirs = evaluate(tmp_path, "hf", local)
 
     assert len(ours) == len(theirs) == NUM_ROWS
-    pairs = [
-        pair for row in zip(ours, theirs, strict=True) for pair in zip(*row, strict=True)
-    ]
+    pairs = [pair for row in zip(ours, theirs, strict=True) for pair in zip(*row, strict=True)]
     assert len(pairs) == NUM_ROWS * NUM_CHOICES
     worst = max(abs(own[0] - other[0]) for own, other in pairs)
     record_property("note", f"{len(pairs)} log-likelihoods, largest difference {worst:.1e} nats")

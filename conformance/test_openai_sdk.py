@@ -32,7 +32,7 @@ SCHEMA_FORMAT = {
     "json_schema": {"name": "city", "schema": PARAMETERS, "strict": True},
 }
 CALL = {"id": "call_1", "type": "function", "function": {"name": "clock", "arguments": "{}"}}
-USER = {"role": "user", "content": "Name a city."}
+USER: Any = {"role": "user", "content": "Name a city."}
 
 CHAT_CASES: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -178,7 +178,9 @@ def test_chat(client: openai.OpenAI, model_name: str, name: str) -> None:
     for choice in answer.choices:
         assert (choice.logprobs is not None) == fields.get("logprobs", False)
         has_calls = bool(choice.message.tool_calls)
-        assert choice.finish_reason in (("tool_calls", "length") if has_calls else ("stop", "length"))
+        assert choice.finish_reason in (
+            ("tool_calls", "length") if has_calls else ("stop", "length")
+        )
 
 
 @pytest.mark.parametrize("name", CHAT_CASES)
@@ -221,7 +223,9 @@ def test_completion(client: openai.OpenAI, model_name: str, name: str) -> None:
     answer = strictly(Completion, with_typed_nulls(raw.text))
 
     prompt = fields["prompt"]
-    num_prompts = len(prompt) if isinstance(prompt, list) and isinstance(prompt[0], str | list) else 1
+    num_prompts = (
+        len(prompt) if isinstance(prompt, list) and isinstance(prompt[0], str | list) else 1
+    )
     assert [choice.index for choice in answer.choices] == list(
         range(num_prompts * fields.get("n", 1))
     )
@@ -260,14 +264,14 @@ def test_parsed_answer(client: openai.OpenAI, model_name: str) -> None:
 def test_parsed_tool_call(client: openai.OpenAI, model_name: str) -> None:
     """`parse` makes an object of a forced call's arguments, and takes its turn back."""
     tool = openai.pydantic_function_tool(City, name="weather")
-    fields = {"model": model_name, "tools": [tool], "temperature": 0.0, "max_tokens": 200}
+    fields: Any = {"model": model_name, "tools": [tool], "temperature": 0.0, "max_tokens": 200}
     answer = client.chat.completions.parse(messages=[USER], tool_choice="required", **fields)
     message = answer.choices[0].message
     calls = message.tool_calls or []
 
     assert isinstance(calls[0].function.parsed_arguments, City)
     results = [{"role": "tool", "tool_call_id": call.id, "content": "sunny"} for call in calls]
-    turns = [USER, message.to_dict(), *results]
+    turns: Any = [USER, message.to_dict(), *results]
     raw = client.chat.completions.with_raw_response.create(messages=turns, **fields)
     strictly(ChatCompletion, raw.content)
 

@@ -31,9 +31,7 @@ def generate(url: str, number: int) -> None:
     body: dict[str, Any] = {"prompt": f"Number {number} is", "max_tokens": 8 + number % 9}
     body["stream"] = bool(number % 2)
     headers = {"content-type": "application/json"}
-    request = urllib.request.Request(
-        f"{url}/v1/completions", json.dumps(body).encode(), headers
-    )
+    request = urllib.request.Request(f"{url}/v1/completions", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request) as response:
         response.read()
 

@@ -19,7 +19,11 @@ SEED = 1
 def test_document(url: str, tmp_path: Path, record_property: Any) -> None:
     """No server error, no answer outside the document, no broken body accepted."""
     report_path = tmp_path / "report.json"
-    command = [Path(sys.executable).with_name("schemathesis"), "run", f"{url}/openapi.json"]
+    command: list[str | Path] = [
+        Path(sys.executable).with_name("schemathesis"),
+        "run",
+        f"{url}/openapi.json",
+    ]
     command += ["--exclude-checks", "positive_data_acceptance", "--continue-on-failure"]
     command += ["--max-examples", str(MAX_EXAMPLES), "--seed", str(SEED), "--no-color"]
     command += ["--report", "json", "--report-json-path", report_path]
