@@ -76,7 +76,7 @@ SUITES = (
     Suite(
         "langchain",
         ("langchain-tests==1.1.9", "langchain-openai==1.7.4"),
-        "folder",
+        "float32",
         "`ChatModelIntegrationTests` of langchain-tests, through `ChatOpenAI`",
         1200,
         (

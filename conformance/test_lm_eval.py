@@ -67,7 +67,7 @@ def evaluate(folder: Path, model: str, arguments: dict[str, Any]) -> list[list[t
     command: list[str | Path] = [Path(sys.executable).with_name("lm_eval"), "run", "--model", model]
     command += ["--model_args", ",".join(f"{name}={value}" for name, value in arguments.items())]
     command += ["--tasks", "docstrings", "--include_path", str(folder), "--batch_size", "4"]
-    command += ["--log_samples", "--output_path", str(output)]
+    command += ["--device", "cpu", "--log_samples", "--output_path", str(output)]
     finished = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     assert finished.returncode == 0, finished.stderr[-4000:]
     (samples,) = output.rglob("samples_*.jsonl")
@@ -92,7 +92,7 @@ def test_loglikelihoods_are_transformers(
         "num_concurrent": 2,
         "max_retries": 1,
     }
-    local = {"pretrained": model_folder, "dtype": "float32", "device": "cpu"}
+    local = {"pretrained": model_folder, "dtype": "float32"}
 
     ours = evaluate(tmp_path, "local-completions", served)
     theirs = evaluate(tmp_path, "hf", local)
