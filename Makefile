@@ -15,7 +15,7 @@ TEST_STAMP := $(VENV)/.test-installed
 TEST_TOOLS := pytest pytest-randomly pytest-xdist hypothesis coverage httpx openai transformers jsonschema-rs
 CHECK_TOOLS := ruff mypy import-linter
 
-.PHONY: help setup serve chat test exhaustive gpu cover check fix docs build clean
+.PHONY: help setup serve chat test exhaustive gpu cover conformance check fix docs build clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -39,6 +39,9 @@ gpu: $(TEST_STAMP) ## run the checks that need a CUDA device
 	$(BIN)/python -m pytest -m gpu $(ARGS)
 	$(BIN)/python scripts/gpu_check.py
 
+conformance: $(TEST_STAMP) ## run public suites against the server; writes docs/conformance.md
+	$(BIN)/python -m conformance.run $(ARGS)
+
 cover: $(TEST_STAMP) ## branch coverage of the pure core
 	$(BIN)/python -m coverage run -m pytest -q tests/unit tests/property tests/reference/test_tokenizer_reference.py
 	$(BIN)/python -m coverage report --fail-under=95
@@ -61,7 +64,7 @@ build: $(TEST_STAMP) ## build the wheel
 	$(BIN)/python -m build --wheel
 
 clean: ## remove .venv and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-conformance .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

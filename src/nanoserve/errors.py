@@ -202,7 +202,7 @@ class PromptTooLongError(RequestError):
         *,
         is_counted: bool = True,
     ) -> None:
-        """Make the message.
+        """Make the message, in OpenAI's words: clients know the error by how it begins.
 
         Args:
             limit_tokens: Most tokens of prompt and output together.
@@ -215,7 +215,7 @@ class PromptTooLongError(RequestError):
         self.prompt_tokens, self.requested_tokens = prompt_tokens, requested_tokens
         total = f" and asks for {requested_tokens} more ({prompt_tokens + requested_tokens} in all)"
         super().__init__(
-            f"This server's maximum context length is {limit_tokens} tokens. The request has "
+            f"This model's maximum context length is {limit_tokens} tokens. The request has "
             f"{'' if is_counted else 'at least '}{prompt_tokens} prompt tokens"
             f"{total if is_counted else ''}. Shorten the prompt or lower max_tokens.",
             param,

@@ -8,6 +8,7 @@ from nanoserve.errors import (
     CorruptFileError,
     DoesNotFitError,
     NanoserveError,
+    PromptTooLongError,
     WeightMismatchError,
 )
 
@@ -59,4 +60,11 @@ def test_refusal_carries_its_numbers() -> None:
     assert str(error) == (
         "Too big. It needs 2.00 GiB; 1.00 GiB is available. "
         "Any one of these would do: --max-model-len 5."
+    )
+
+
+def test_long_prompt_is_refused_in_openais_words() -> None:
+    """Clients, litellm among them, tell a full context from other errors by this beginning."""
+    assert str(PromptTooLongError(8, 6, 4)).startswith(
+        "This model's maximum context length is 8 tokens. "
     )

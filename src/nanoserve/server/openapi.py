@@ -63,7 +63,7 @@ def describe_generation(
     request_model: type[BaseModel], answer_model: type[BaseModel], chunk_model: type[BaseModel]
 ) -> dict[str, Any]:
     """Describe a route that answers whole or as a stream of chunks."""
-    content = _json_of(answer_model) | {"text/event-stream": {"schema": _stream_of(chunk_model)}}
+    content = _json_of(answer_model) | {"text/event-stream": {"itemSchema": _event_of(chunk_model)}}
     answer = {"description": "The answer, or the stream of its chunks", "content": content}
     return _body_of(request_model) | {"responses": _responses(answer, _GENERATION_ROUTE)}
 
@@ -115,10 +115,20 @@ def _json_of(model: type[BaseModel]) -> dict[str, Any]:
     return {"application/json": {"schema": {"$ref": _SCHEMAS.format(model=model.__name__)}}}
 
 
-def _stream_of(chunk_model: type[BaseModel]) -> dict[str, Any]:
-    """Describe server-sent events: text, each `data:` line a chunk or [DONE]."""
-    reference = _SCHEMAS.format(model=chunk_model.__name__)
-    return {"type": "string", "description": f"Events, each with {reference} or [DONE]"}
+def _event_of(chunk_model: type[BaseModel]) -> dict[str, Any]:
+    """Describe one server-sent event, in the way of OpenAPI 3.2 and of FastAPI's own streams.
+
+    Its data is [DONE], or the JSON of a chunk or of the error that cut the answer.
+    """
+    models = [_SCHEMAS.format(model=model.__name__) for model in (chunk_model, ErrorBody)]
+    data = {
+        "type": "string",
+        "contentMediaType": "application/json",
+        "contentSchema": {"anyOf": [{"$ref": model} for model in models]},
+    }
+    end = {"type": "string", "const": "[DONE]"}
+    properties = {"data": {"anyOf": [end, data]}}
+    return {"type": "object", "properties": properties, "required": ["data"]}
 
 
 def complete_document(app: FastAPI) -> None:

@@ -14,6 +14,14 @@ from nanoserve.errors import InvalidRequestError
 from nanoserve.server.chat_protocol import Function
 from nanoserve.text.grammar_spec import JSON_STYLE, GrammarSpec
 
+# Keywords of JSON schema by which `properties` need not list everything.
+_MORE_PROPERTIES = frozenset(
+    {
+        *("$ref", "allOf", "anyOf", "oneOf", "if", "dependentSchemas"),
+        *("additionalProperties", "patternProperties", "unevaluatedProperties"),
+    }
+)
+
 
 @dataclass(frozen=True, slots=True)
 class ToolStyle:
@@ -94,7 +102,11 @@ def _json_rule(schema: dict[str, Any]) -> str:
 
 
 def _object_schema(function: Function) -> dict[str, Any]:
-    """Return the schema of a function's arguments; left out, it takes none."""
+    """Return the schema of a function's arguments; left out, it takes none.
+
+    A function takes the arguments it lists. JSON schema would let a model invent more, unless
+    `additionalProperties` is stated, as hardly any client does.
+    """
     if function.parameters is None:
         return {"type": "object", "additionalProperties": False}
     schema = {"type": "object", **function.parameters}
@@ -104,4 +116,6 @@ def _object_schema(function: Function) -> dict[str, Any]:
             f"{json.dumps(schema['type'])[:40]}; they must be an object."
         )
         raise InvalidRequestError(message, "tools")
+    if "properties" in schema and _MORE_PROPERTIES.isdisjoint(schema):
+        schema["additionalProperties"] = False
     return schema

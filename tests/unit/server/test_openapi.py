@@ -65,3 +65,20 @@ def test_page_names_every_endpoint(document: dict[str, Any]) -> None:
     paths = [path.replace(":path", "") for path in document["paths"]]
 
     assert [path for path in [*paths, *REFUSED_ENDPOINTS] if path not in PAGE] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "chunk"),
+    [("/v1/completions", "CompletionBody"), ("/v1/chat/completions", "ChatChunk")],
+)
+def test_streams_are_described_event_by_event(
+    document: dict[str, Any], path: str, chunk: str
+) -> None:
+    """An event's data is a chunk, an error or [DONE], where tools look for it."""
+    content = document["paths"][path]["post"]["responses"]["200"]["content"]
+
+    event = content["text/event-stream"]["itemSchema"]
+    end, data = event["properties"]["data"]["anyOf"]
+    references = [model["$ref"].split("/")[-1] for model in data["contentSchema"]["anyOf"]]
+    assert references == [chunk, "ErrorBody"]
+    assert end["const"] == "[DONE]"

@@ -1,6 +1,7 @@
 """How models write calls."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,7 @@ def test_grammar_has_a_rule_for_each_function() -> None:
     assert json.loads(rules["args_0"].removeprefix("%json ")) == {
         "type": "object",
         "properties": {"city": {"type": "string"}},
+        "additionalProperties": False,
         "x-guidance": JSON_STYLE,
     }
     assert json.loads(rules["args_1"].removeprefix("%json ")) == {
@@ -62,6 +64,28 @@ def test_grammar_has_a_rule_for_each_function() -> None:
         "additionalProperties": False,
         "x-guidance": JSON_STYLE,
     }
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"additionalProperties": {"type": "integer"}},
+        {"patternProperties": {"^x": {}}},
+        {"anyOf": [{"properties": {"b": {}}}]},
+        {"$ref": "#/$defs/more", "$defs": {"more": {"properties": {"b": {}}}}},
+    ],
+)
+def test_schema_that_takes_more_arguments_is_left_as_it_is(more: dict[str, Any]) -> None:
+    """Arguments may be open, or listed elsewhere; and without a list, any will do."""
+    listed = {"type": "object", "properties": {"a": {}}, **more}
+    functions = [Function(name="f", parameters=listed), Function(name="g", parameters={})]
+
+    spec = tool_call_grammar(HERMES, functions, is_parallel=True)
+
+    rules = dict(line.split(": ", 1) for line in spec.text.splitlines())
+    style = {"x-guidance": JSON_STYLE}
+    assert json.loads(rules["args_0"].removeprefix("%json ")) == listed | style
+    assert json.loads(rules["args_1"].removeprefix("%json ")) == {"type": "object"} | style
 
 
 def test_bare_calls_come_alone() -> None:
