@@ -138,7 +138,7 @@ def test_a_deterministic_boot_checks_that_it_can_be(
     """Rows that depend on their number stop the boot; others let it go on."""
     listener = RecordingListener()
     boot(options_for(folder, deterministic=True, decode_mode="eager"), listener)
-    assert listener.started == ["read", "plan", "weights", "fix", "pool"]
+    assert listener.started == ["read", "kernels", "plan", "weights", "fix", "pool"]
 
     monkeypatch.setattr(memory_stages, "find_uneven_part", lambda *_: "head")
     with pytest.raises(BootError, match="a row of the head depends on how many rows there are"):

@@ -21,8 +21,9 @@ rows = st.sampled_from([1, 2, 7, 33, 300])
 sizes = st.sampled_from([8, 24, 32, 100, 576])
 
 
-def near(out: Tensor, expected: Tensor) -> None:
-    tolerance = TOLERANCES[expected.dtype]
+def near(out: torch.Tensor, expected: torch.Tensor, num_roundings: int = 1) -> None:
+    """Compare within the last bit, once for each time that the way there rounds."""
+    tolerance = num_roundings * TOLERANCES[expected.dtype]
     torch.testing.assert_close(out, expected, atol=tolerance, rtol=tolerance)
 
 
@@ -64,10 +65,10 @@ def test_the_norm_equals_torch_s(num_rows: int, size: int, dtype: torch.dtype, s
     weight = random(size, dtype=dtype)
     native, plain = NativeOps(native_kernels()), TorchOps()
 
-    near(native.rms_norm(x, weight, 1e-5), plain.rms_norm(x, weight, 1e-5))
+    near(native.rms_norm(x, weight, 1e-5), plain.rms_norm(x, weight, 1e-5), num_roundings=2)
     total, normed = native.add_rms_norm(x, delta, weight, 1e-5)
     assert torch.equal(total, x + delta)
-    near(normed, plain.rms_norm(x + delta, weight, 1e-5))
+    near(normed, plain.rms_norm(x + delta, weight, 1e-5), num_roundings=2)
 
 
 @settings(max_examples=40, deadline=None)
