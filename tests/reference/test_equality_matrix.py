@@ -188,7 +188,9 @@ def test_stream_of_warm_cache_equals_unary(http_answers: HttpAnswers) -> None:
     assert sum(cached_tokens) > 0
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize(
+    "dtype", ["bfloat16", pytest.param("float32", marks=pytest.mark.exhaustive)]
+)
 @pytest.mark.parametrize(
     ("size", "max_model_len"),
     [
