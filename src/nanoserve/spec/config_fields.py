@@ -22,12 +22,20 @@ class ConfigFields:
         values: What the file holds; nothing about it is trusted.
         path: Where it came from; stands in every error.
         prefix: Put before each key, e.g. `llama.`.
+        spellings: How the file spells a key, where errors should not say it our way.
     """
 
-    def __init__(self, values: Mapping[str, Any], path: str, prefix: str = "") -> None:
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        path: str,
+        prefix: str = "",
+        spellings: Mapping[str, str] | None = None,
+    ) -> None:
         self.path = path
         self._values = values
         self._prefix = prefix
+        self._spellings = spellings or {}
 
     def has(self, key: str) -> bool:
         """Whether the key is there with a value other than null."""
@@ -36,6 +44,10 @@ class ConfigFields:
     def states(self, key: str) -> bool:
         """Whether the key is there at all, null included."""
         return self._prefix + key in self._values
+
+    def spelled(self, key: str) -> str:
+        """Return the key as the file has it."""
+        return self._prefix + self._spellings.get(key, key)
 
     def raw(self, key: str) -> Any:
         """Return the value unchecked; None where absent."""
@@ -87,7 +99,7 @@ class ConfigFields:
 
     def fail_unsupported(self, key: str, why: str) -> NoReturn:
         """Raise for a key whose value asks for something not implemented."""
-        shown = f"{self._prefix + key} = {_shown(self.raw(key))}"
+        shown = f"{self.spelled(key)} = {_shown(self.raw(key))}"
         message = f"{self.path} has {shown}: {why}"
         raise UnsupportedModelError(message)
 
@@ -100,11 +112,11 @@ class ConfigFields:
         if value is not None:
             return value
         if default is None:
-            raise CorruptFileError(self.path, f"the key {self._prefix + key} is missing.")
+            raise CorruptFileError(self.path, f"the key {self.spelled(key)} is missing.")
         return default
 
     def _refuse(self, key: str, value: Any, expected: str) -> CorruptFileError:
-        problem = f"{self._prefix + key} is {_shown(value)}; expected {expected}."
+        problem = f"{self.spelled(key)} is {_shown(value)}; expected {expected}."
         return CorruptFileError(self.path, problem)
 
 
