@@ -186,9 +186,7 @@ CLASSIC_FAMILIES: Mapping[str, Family] = {
         has_head_bias=True,
     ),
     "starcoder2": Family(
-        grouped_query(
-            AttentionStyle(qkv_bias="use_bias", output_bias="use_bias", pattern="all")
-        ),
+        grouped_query(AttentionStyle(qkv_bias="use_bias", output_bias="use_bias", pattern="all")),
         dense_mlp(is_gated=False, bias="use_bias"),
         has_norm_bias=True,
         defaults={"use_bias": True, "num_key_value_heads": 2} | _TIED,

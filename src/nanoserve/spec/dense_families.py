@@ -29,7 +29,9 @@ DENSE_FAMILIES: Mapping[str, Family] = {
     "llama": _LLAMA,
     "granite": _LLAMA,
     "smollm3": Family(
-        grouped_query(_BY_KEY), dense_mlp(bias="mlp_bias"), defaults={"num_key_value_heads": 4} | _TIED
+        grouped_query(_BY_KEY),
+        dense_mlp(bias="mlp_bias"),
+        defaults={"num_key_value_heads": 4} | _TIED,
     ),
     "baichuan": Family(grouped_query(AttentionStyle()), dense_mlp()),
     "internlm": Family(
@@ -136,9 +138,7 @@ DENSE_FAMILIES: Mapping[str, Family] = {
         dense_mlp(),
     ),
     "seed_oss": Family(
-        grouped_query(
-            AttentionStyle(qkv_bias="attention_bias", output_bias="attention_out_bias")
-        ),
+        grouped_query(AttentionStyle(qkv_bias="attention_bias", output_bias="attention_out_bias")),
         dense_mlp(bias="mlp_bias"),
         defaults={"attention_bias": True, "num_key_value_heads": 8, "head_dim": 128},
     ),
@@ -146,7 +146,7 @@ DENSE_FAMILIES: Mapping[str, Family] = {
         grouped_query(AttentionStyle(qkv_bias="attention_bias")),
         dense_mlp(),
         num_norms=4,
-        defaults={"num_key_value_heads": 2, "head_dim": 128},
+        defaults={"num_key_value_heads": 2, "head_dim": 128, "attention_bias": True},
     ),
     "glm": Family(
         grouped_query(AttentionStyle(qkv_bias="attention_bias")),
@@ -160,9 +160,7 @@ DENSE_FAMILIES: Mapping[str, Family] = {
     ),
     "hunyuan_v1_dense": Family(
         grouped_query(
-            AttentionStyle(
-                qkv_bias="attention_bias", output_bias="attention_bias", qk_norm="head"
-            )
+            AttentionStyle(qkv_bias="attention_bias", output_bias="attention_bias", qk_norm="head")
         ),
         dense_mlp(),
     ),

@@ -20,7 +20,6 @@ from nanoserve.spec.weight_parts import (
 )
 
 
-
 def _as_encoder(layer: LayerShape, num_layers_of_encoder: int) -> tuple[Weight, ...]:
     """Return a layer's weights as the encoder's, of which `num_layers_of_encoder` are alike."""
     return tuple(
@@ -166,6 +165,9 @@ ENCODER_FAMILIES: Mapping[str, Family] = {
         _mllama_mixers,
         dense_mlp(),
         extra=_mllama_extra,
-        defaults={"num_key_value_heads": 8, "cross_attention_layers": [3, 8, 13, 18, 23, 28, 33, 38]},
+        defaults={
+            "num_key_value_heads": 8,
+            "cross_attention_layers": [3, 8, 13, 18, 23, 28, 33, 38],
+        },
     ),
 }

@@ -11,6 +11,7 @@ from nanoserve.spec.expert_mlps import ExpertStyle, expert_mlps
 from nanoserve.spec.family import (
     AttentionStyle,
     Family,
+    attention_extras,
     attention_shape,
     grouped_query,
 )
@@ -80,6 +81,24 @@ def _mimo_v2_layer(fields: ConfigFields, kind: str) -> LayerShape:
     return attention_layer(shape, hidden_size(fields), extras)
 
 
+def _step_attention(fields: ConfigFields) -> list[LayerShape]:
+    """Head-wise gated attention; the sliding layers may have another number of heads."""
+    kinds = layer_kinds(fields, "none")
+    layers = {kind: _step_layer(fields, kind) for kind in dict.fromkeys(kinds)}
+    return [layers[kind] for kind in kinds]
+
+
+def _step_layer(fields: ConfigFields, kind: str) -> LayerShape:
+    shape = attention_shape(fields, kind)
+    other = fields.section("attention_other_setting")
+    if kind == "sliding" and other is not None:
+        num_heads = width(other, "num_attention_heads", shape.num_heads)
+        num_kv_heads = width(other, "num_attention_groups", shape.num_kv_heads)
+        shape = replace(shape, num_heads=num_heads, num_kv_heads=num_kv_heads)
+    style = replace(_HEAD_NORM, gate="head")
+    return attention_layer(shape, hidden_size(fields), attention_extras(fields, style, shape))
+
+
 EXPERT_FAMILIES: Mapping[str, Family] = {
     "mixtral": Family(
         grouped_query(AttentionStyle(pattern="all")),
@@ -120,9 +139,7 @@ EXPERT_FAMILIES: Mapping[str, Family] = {
     "qwen3_vl_moe_text": _QWEN3_MOE,
     "qwen3_omni_moe_text": _QWEN3_MOE,
     "gpt_oss": Family(
-        grouped_query(
-            AttentionStyle(qkv_bias=True, output_bias=True, has_sinks=True, pattern=2)
-        ),
+        grouped_query(AttentionStyle(qkv_bias=True, output_bias=True, has_sinks=True, pattern=2)),
         expert_mlps(ExpertStyle(width_key="intermediate_size", has_bias=True)),
         defaults={
             "num_key_value_heads": 8,
@@ -161,9 +178,7 @@ EXPERT_FAMILIES: Mapping[str, Family] = {
     ),
     "ernie4_5_moe": Family(
         grouped_query(AttentionStyle(qkv_bias="use_bias", output_bias="use_bias")),
-        expert_mlps(
-            ExpertStyle(rule="range", has_score_bias=True, mlp_bias="use_bias")
-        ),
+        expert_mlps(ExpertStyle(rule="range", has_score_bias=True, mlp_bias="use_bias")),
         defaults={"num_key_value_heads": 4, "tie_word_embeddings": True},
     ),
     "mimo_v2_flash": Family(
@@ -188,5 +203,10 @@ EXPERT_FAMILIES: Mapping[str, Family] = {
             "attention_chunk_size": 8192,
             "num_experts_per_tok": 1,
         },
+    ),
+    "step3p5": Family(
+        _step_attention,
+        expert_mlps(ExpertStyle(rule="listed", shared_key="share_expert_dim")),
+        defaults={"num_key_value_heads": 8, "head_dim": 128, "share_expert_dim": 1280},
     ),
 }

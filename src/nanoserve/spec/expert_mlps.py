@@ -30,7 +30,7 @@ class ExpertStyle:
         width_key: Key of an expert's width.
         dense_key: Key of the width of layers without experts.
         rule: How sparse layers are told: `all`, `first_k`, `step`, `interleave`, `period`,
-            `range`.
+            `range`, `listed`.
         shared_key: Key of the shared part's width; empty for a count of expert widths.
         num_shared: Shared experts where the config gives no count; with `shared_key`, unused.
         has_shared_gate: A one-wide gate on the shared part.
@@ -140,11 +140,23 @@ def _period(fields: ConfigFields, count: int) -> list[bool]:
 
 def _range(fields: ConfigFields, count: int) -> list[bool]:
     """Ernie 4.5: every n-th layer between two."""
-    start = fields.size("moe_layer_start_index", MAX_LAYERS, 0, low=0)
+    start = fields.size("moe_layer_start_index", MAX_LAYERS, 1, low=0)
     end = fields.raw("moe_layer_end_index")
     last = count - 1 if end in (None, -1) else fields.size("moe_layer_end_index", MAX_LAYERS)
     step = fields.size("moe_layer_interval", MAX_LAYERS, 1)
     return [start <= i <= last and (i + 1) % step == 0 for i in range(count)]
+
+
+def _listed(fields: ConfigFields, count: int) -> list[bool]:
+    """Step 3.5: layers listed in a text, else all but the first three."""
+    if not fields.has("moe_layers_enum"):
+        num_dense = fields.size("first_k_dense_replace", MAX_LAYERS, 3, low=0)
+        return [i >= num_dense for i in range(count)]
+    words = fields.text("moe_layers_enum").split(",")
+    if not all(word.strip().isdecimal() for word in words):
+        fields.fail_corrupt("moe_layers_enum is not a list of layer numbers.")
+    listed = {word.strip().lstrip("0") or "0" for word in words}
+    return [str(i) in listed for i in range(count)]
 
 
 _RULES = {
@@ -154,4 +166,5 @@ _RULES = {
     "interleave": _interleave,
     "period": _period,
     "range": _range,
+    "listed": _listed,
 }

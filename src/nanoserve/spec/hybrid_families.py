@@ -18,20 +18,23 @@ from nanoserve.spec.family import (
     dense_mlp,
 )
 from nanoserve.spec.latent_families import latent_dims
+from nanoserve.spec.mamba_readers import (
+    jamba_mamba,
+    mamba1_layers,
+    mamba2_layers,
+    prefixed_mamba2,
+)
 from nanoserve.spec.model_shape import LayerShape, StateShape
 from nanoserve.spec.shape_fields import (
     hidden_size,
     layer_kinds,
     layer_numbers,
     num_layers,
-    optional_width,
     width,
 )
 from nanoserve.spec.state_mixers import (
     delta_net_layer,
     kimi_delta_layer,
-    mamba1_layer,
-    mamba2_layer,
 )
 from nanoserve.spec.weight_parts import (
     attention_layer,
@@ -136,102 +139,6 @@ def _kimi_attention(fields: ConfigFields) -> LayerShape:
     return latent_attention_layer(latent_dims(fields), hidden_size(fields))
 
 
-def _mamba1(
-    fields: ConfigFields, prefix: dict[str, str], bias_key: str, has_inner_norms: bool = False
-) -> LayerShape:
-    """Return a Mamba-1 mixer; `prefix` spells the family's keys."""
-    size = hidden_size(fields)
-    rank_key = prefix["rank"]
-    is_auto = fields.raw(rank_key) in (None, "auto")
-    inner = fields.size(prefix["expand"], 64, 2) * size
-    shape = StateShape(
-        kind="mamba1",
-        num_heads=inner,
-        head_dim=1,
-        state_size=width(fields, prefix["state"], 16),
-        num_groups=0,
-        conv_kernel=width(fields, prefix["conv"], 4),
-    )
-    return mamba1_layer(
-        shape,
-        size,
-        -(-size // 16) if is_auto else width(fields, rank_key),
-        has_bias=fields.flag(bias_key),
-        has_conv_bias=fields.flag(prefix["conv_bias"], default=True),
-        has_inner_norms=has_inner_norms,
-    )
-
-
-_MAMBA_KEYS = {
-    "rank": "time_step_rank",
-    "expand": "expand",
-    "state": "state_size",
-    "conv": "conv_kernel",
-    "conv_bias": "use_conv_bias",
-}
-_JAMBA_KEYS = {
-    "rank": "mamba_dt_rank",
-    "expand": "mamba_expand",
-    "state": "mamba_d_state",
-    "conv": "mamba_d_conv",
-    "conv_bias": "mamba_conv_bias",
-}
-
-
-def _jamba_mamba(fields: ConfigFields) -> LayerShape:
-    return _mamba1(fields, _JAMBA_KEYS, "mamba_proj_bias", has_inner_norms=True)
-
-
-def _mamba_layers(fields: ConfigFields) -> list[LayerShape]:
-    return [_mamba1(fields, _MAMBA_KEYS, "use_bias")] * num_layers(fields)
-
-
-def _mamba2_layers(fields: ConfigFields) -> list[LayerShape]:
-    shape = StateShape(
-        kind="mamba2",
-        num_heads=width(fields, "num_heads", 128),
-        head_dim=width(fields, "head_dim", 64),
-        state_size=width(fields, "state_size", 128),
-        num_groups=width(fields, "n_groups", 8),
-        conv_kernel=width(fields, "conv_kernel", 4),
-    )
-    has_conv_bias = fields.flag("use_conv_bias", default=True)
-    layer = mamba2_layer(
-        shape,
-        hidden_size(fields),
-        has_bias=fields.flag("use_bias"),
-        has_conv_bias=has_conv_bias,
-    )
-    return [layer] * num_layers(fields)
-
-
-def prefixed_mamba2(fields: ConfigFields, has_norm: bool = True) -> LayerShape:
-    """Return the Mamba-2 mixer of the hybrids that spell its keys `mamba_…`."""
-    inner = optional_width(fields, "mamba_d_ssm")
-    if not inner:
-        inner = fields.size("mamba_expand", 64, 2) * hidden_size(fields)
-    heads = width(fields, "mamba_n_heads", 128)
-    is_auto = fields.raw("mamba_d_head") in (None, "auto")
-    head_dim = inner // heads if is_auto else width(fields, "mamba_d_head")
-    if heads * head_dim != inner:
-        fields.fail_corrupt(f"mamba_n_heads {heads} of {head_dim} do not make {inner} channels.")
-    shape = StateShape(
-        kind="mamba2",
-        num_heads=heads,
-        head_dim=head_dim,
-        state_size=width(fields, "mamba_d_state", 256),
-        num_groups=width(fields, "mamba_n_groups", 1),
-        conv_kernel=width(fields, "mamba_d_conv", 4),
-    )
-    return mamba2_layer(
-        shape,
-        hidden_size(fields),
-        has_bias=fields.flag("mamba_proj_bias"),
-        has_conv_bias=fields.flag("mamba_conv_bias", default=True),
-        has_norm=has_norm,
-    )
-
-
 def _falcon_h1_layers(fields: ConfigFields) -> list[LayerShape]:
     """Return attention and Mamba-2 side by side in every layer."""
     state = prefixed_mamba2(fields, has_norm=fields.flag("mamba_rms_norm"))
@@ -286,17 +193,15 @@ HYBRID_FAMILIES: Mapping[str, Family] = {
         _QWEN3_NEXT_MIXERS, expert_mlps(_QWEN3_NEXT_EXPERTS), defaults=_QWEN3_NEXT
     ),
     "jamba": Family(
-        alternate(_kinds_by_period, attention(AttentionStyle()), _jamba_mamba),
+        alternate(_kinds_by_period, attention(AttentionStyle()), jamba_mamba),
         expert_mlps(ExpertStyle(width_key="intermediate_size", rule="period")),
         defaults=_JAMBA,
     ),
-    "mamba": Family(
-        _mamba_layers, _no_mlps, num_norms=1, defaults={"tie_word_embeddings": True}
-    ),
+    "mamba": Family(mamba1_layers, _no_mlps, num_norms=1, defaults={"tie_word_embeddings": True}),
     "falcon_mamba": Family(
-        _mamba_layers, _no_mlps, num_norms=1, defaults={"tie_word_embeddings": True}
+        mamba1_layers, _no_mlps, num_norms=1, defaults={"tie_word_embeddings": True}
     ),
-    "mamba2": Family(_mamba2_layers, _no_mlps, num_norms=1),
+    "mamba2": Family(mamba2_layers, _no_mlps, num_norms=1),
     "bamba": Family(
         alternate(_kinds_by_list, attention(_BY_KEY), prefixed_mamba2),
         dense_mlp(bias="mlp_bias"),

@@ -103,9 +103,7 @@ def latent_family(first_k: int, **defaults: int) -> Family:
 LATENT_FAMILIES: Mapping[str, Family] = {
     "deepseek_v2": latent_family(0, q_lora_rank=1536, v_head_dim=128),
     "deepseek_v3": Family(latent_layers, _DEEPSEEK_MLPS, defaults=_DEEPSEEK_V3),
-    "deepseek_v32": Family(
-        partial(_indexed_layers, 64), _DEEPSEEK_MLPS, defaults=_DEEPSEEK_V3
-    ),
+    "deepseek_v32": Family(partial(_indexed_layers, 64), _DEEPSEEK_MLPS, defaults=_DEEPSEEK_V3),
     "glm_moe_dsa": Family(
         partial(_indexed_layers, 32),
         _DEEPSEEK_MLPS,

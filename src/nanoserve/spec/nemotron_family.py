@@ -39,16 +39,17 @@ def _layers(fields: ConfigFields) -> list[LayerShape]:
 
 
 def _layer_names(fields: ConfigFields) -> list[str]:
-    for key, known in (("hybrid_override_pattern", _LETTERS), ("layers_block_type", _NAMES)):
-        names = fields.raw(key)
-        if not names:
-            continue
-        if not isinstance(names, list | str) or len(names) > MAX_LAYERS:
-            fields.fail_corrupt(f"{key} is not a list of layers.")
-        if any(not isinstance(name, str) or name not in known for name in names):
-            fields.fail_unsupported(key, f"layers known here: {', '.join(known)}.")
-        return [known[name] for name in names]
-    fields.fail_unsupported("hybrid_override_pattern", "it must say what each layer is.")
+    key, known = "hybrid_override_pattern", _LETTERS
+    if not fields.has(key) and fields.has("layers_block_type"):
+        key, known = "layers_block_type", _NAMES
+    names = fields.raw(key)
+    if names is None:
+        fields.fail_unsupported(key, "it must say what each layer is.")
+    if not isinstance(names, list | str) or not 0 < len(names) <= MAX_LAYERS:
+        fields.fail_corrupt(f"{key} is not a list of layers.")
+    if any(not isinstance(name, str) or name not in known for name in names):
+        fields.fail_unsupported(key, f"layers known here: {', '.join(known)}.")
+    return [known[name] for name in names]
 
 
 def _mamba(fields: ConfigFields) -> LayerShape:

@@ -43,7 +43,9 @@ _ALIASES = {  # other names of a family, and the text models of the multimodal o
     "llama4": "llama4_text",
     "llava": "llama",
     "llava_next": "llama",
+    "minimax_m3": "minimax_m3_vl_text",
     "minimax_m3_vl": "minimax_m3_vl_text",
+    "step3p7": "step3p5",
     "mistral3": "mistral",
     "mllama": "mllama_text_model",
     "qwen2_vl": "qwen2_vl_text",
@@ -54,7 +56,11 @@ _ALIASES = {  # other names of a family, and the text models of the multimodal o
     "qwen3_5_moe": "qwen3_5_moe_text",
     "kimi_k25": "deepseek_v3",
 }
-_WITH_VISION = frozenset({*TOWERS, "mllama", "gemma3n", "phi3_v"})
+_UNREADABLE = {  # families that are known and cannot be planned, with the key that is why
+    "deepseek_v4": ("compress_ratios", "its compressed cache cannot be sized here."),
+    "deepseek_ref": ("compress_ratios", "its compressed cache cannot be sized here."),
+}
+_WITH_VISION = frozenset({*TOWERS, "mllama", "gemma3n", "phi3_v", "step3p7"})
 
 
 def read_model_shape(config: Mapping[str, Any], path: str) -> ModelShape:
@@ -108,11 +114,11 @@ def _text_config(config: Mapping[str, Any], outer: ConfigFields) -> Mapping[str,
 
 def _model_type(fields: ConfigFields, outer: ConfigFields) -> str:
     """Return the family: the text model's, else the whole model's."""
-    names = [
-        source.text("model_type") for source in (fields, outer) if source.has("model_type")
-    ]
+    names = [source.text("model_type") for source in (fields, outer) if source.has("model_type")]
     for name in names:
         known = _ALIASES.get(name, name)
+        if known in _UNREADABLE:
+            fields.fail_unsupported(*_UNREADABLE[known])
         if known in FAMILIES:
             return known
     if not names:
@@ -130,9 +136,7 @@ def _layers(fields: ConfigFields, family: Family) -> tuple[LayerShape, ...]:
     return tuple(join(mixer, mlp, norms) for mixer, mlp in zip(mixers, mlps, strict=True))
 
 
-def _outer_weights(
-    fields: ConfigFields, family: Family, is_tied: bool
-) -> tuple[Weight, ...]:
+def _outer_weights(fields: ConfigFields, family: Family, is_tied: bool) -> tuple[Weight, ...]:
     size, vocab_size = hidden_size(fields), fields.size("vocab_size", MAX_VOCAB)
     weights = (Weight("embedding", vocab_size, size, split="vocab"), *family.extra(fields))
     if not is_tied:

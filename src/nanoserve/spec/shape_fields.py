@@ -120,15 +120,19 @@ def stated_flag(fields: ConfigFields, stated: bool | str) -> bool:
 
 
 def names_of_layers(fields: ConfigFields, key: str, known: Collection[str]) -> list[str] | None:
-    """Return one name per layer; None where the key is absent."""
+    """Return one name per layer; None where the key is absent.
+
+    Names of layers that only guess ahead may follow those of the decoder.
+    """
     if not fields.has(key):
         return None
     names, count = fields.raw(key), num_layers(fields)
-    if not isinstance(names, list | str) or len(names) != count:
+    num_ahead = fields.size("num_nextn_predict_layers", MAX_LAYERS, 0, low=0)
+    if not isinstance(names, list | str) or len(names) not in (count, count + num_ahead):
         fields.fail_corrupt(f"{fields.spelled(key)} is not a list of {count} names.")
     if any(not isinstance(name, str) or name not in known for name in names):
         fields.fail_unsupported(key, f"names known here: {', '.join(known)}.")
-    return list(names)
+    return list(names[:count])
 
 
 def layer_numbers(fields: ConfigFields, key: str) -> frozenset[int]:

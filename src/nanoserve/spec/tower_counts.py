@@ -7,6 +7,7 @@ Source: the modelling files of transformers 5.24.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from nanoserve.spec.config_fields import MAX_LAYERS, MAX_WIDTH, ConfigFields
 from nanoserve.spec.shape_fields import width
@@ -60,7 +61,7 @@ def _plain_vit(vision: ConfigFields, depth_key: str = "num_hidden_layers") -> tu
 
 def _mlp(*sizes: int) -> int:
     """Return the parameters of linear layers with biases, one after the other."""
-    return sum((columns + 1) * rows for columns, rows in zip(sizes, sizes[1:], strict=False))
+    return sum((columns + 1) * rows for columns, rows in pairwise(sizes))
 
 
 def _patches(vision: ConfigFields, default: int, frames: int = 1) -> int:
@@ -178,7 +179,9 @@ def _clip(num_more: Callable[[int], int]) -> CountTower:
             return _pixtral(vision) + _mlp(width(vision, "hidden_size", 1024), text_size, text_size)
         vit, depth = _plain_vit(vision)
         size = vit.size
-        side = vision.size("image_size", MAX_PIXELS, 336) // vision.size("patch_size", MAX_PIXELS, 14)
+        side = vision.size("image_size", MAX_PIXELS, 336) // vision.size(
+            "patch_size", MAX_PIXELS, 14
+        )
         total = depth * vit.layer() + size + _patches(vision, 14) * size + (side * side + 1) * size
         return total + 4 * size + _mlp(size, text_size, text_size) + num_more(text_size)
 

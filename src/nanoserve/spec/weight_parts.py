@@ -51,9 +51,7 @@ class AttentionExtras:
     shares_value: bool = False
 
 
-def attention_layer(
-    shape: AttentionShape, hidden_size: int, extras: AttentionExtras
-) -> LayerShape:
+def attention_layer(shape: AttentionShape, hidden_size: int, extras: AttentionExtras) -> LayerShape:
     """Return a grouped-query attention with its weights; K and V may be another layer's."""
     query_size = shape.num_heads * shape.head_dim
     value_size = shape.num_heads * shape.v_head_dim
@@ -208,9 +206,7 @@ def experts_layer(dims: ExpertDims, hidden_size: int) -> LayerShape:
         weights += _mlp_weights(dims.shared_intermediate_size, hidden_size, dims.is_gated)
     if dims.has_shared_gate:
         weights += linear("router", 1, hidden_size, "none")
-    shape = MlpShape(
-        size, dims.num_experts, dims.num_per_token, dims.shared_intermediate_size
-    )
+    shape = MlpShape(size, dims.num_experts, dims.num_per_token, dims.shared_intermediate_size)
     return LayerShape(mlp=shape, weights=weights)
 
 

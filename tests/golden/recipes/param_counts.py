@@ -17,9 +17,24 @@ from transformers import AutoConfig, PretrainedConfig
 
 GOLDEN = Path(__file__).parents[1]
 _NOT_CONFIG = frozenset(
-    "model source source_kind kv_bytes_per_token_bf16 params_computed bf16_gib_computed note note2 "
-    "kv_rule hf_quant_config mlp_class head_dim_derived full_attention_layers text_model_type "
-    "kv_bytes_per_token_with_indexer_bf16 sliding_window_indices".split()
+    [
+        "model",
+        "source",
+        "source_kind",
+        "kv_bytes_per_token_bf16",
+        "params_computed",
+        "bf16_gib_computed",
+        "note",
+        "note2",
+        "kv_rule",
+        "hf_quant_config",
+        "mlp_class",
+        "head_dim_derived",
+        "full_attention_layers",
+        "text_model_type",
+        "kv_bytes_per_token_with_indexer_bf16",
+        "sliding_window_indices",
+    ]
 )
 _OUTER = ("architectures", "model_type", "quantization_config", "vision_config", "torch_dtype")
 _TYPE_BY_NAME = (  # rows copied from files that do not name the architecture
@@ -47,7 +62,7 @@ _TYPE_BY_NAME = (  # rows copied from files that do not name the architecture
 _TEXT_TYPE = {
     "mllama": "mllama_text_model", "gemma3": "gemma3_text", "llava": "mistral",
     "llava_next": "mistral", "qwen2_vl": "qwen2_vl_text", "qwen2_5_vl": "qwen2_5_vl_text",
-    "minimax_m3_vl": "minimax_m3_vl_text", "step3p7": "step3p5",
+    "minimax_m3": "minimax_m3_vl_text", "minimax_m3_vl": "minimax_m3_vl_text", "step3p7": "step3p5",
 }  # fmt: skip
 _TIED = ("gemma", "Llama-3.2-1B", "Llama-3.2-3B", "Qwen2.5-0.5B", "Qwen2.5-1.5B", "Qwen3-4B")
 _UNKNOWN_TYPE = {"phi-msft": "phi", "kimi_k2": "deepseek_v3", "minimax_m3": "minimax_m3_vl"}
@@ -97,22 +112,72 @@ _MORE = {  # families with no row: the configuration classes' own defaults, and 
     "gpt2": {}, "gpt_neox": {}, "opt": {}, "bloom": {"hidden_size": 1024, "n_layer": 24,
     "n_head": 16}, "nemotron": {"num_key_value_heads": 8}, "exaone4": {}, "seed_oss": {},
     "ernie4_5": {}, "ernie4_5_moe": {}, "phimoe": {}, "whisper": {}, "bart": {}, "t5": {},
-    "mistral3": {}, "gpt_bigcode": {}, "glm4": {}, "glm": {}, "hunyuan_v1_dense": {},
+    "mistral3": {}, "gpt_bigcode": {}, "glm4": {}, "glm": {}, "hunyuan_v1_dense": {"head_dim": 128},
     "gemma4_text": {}, "ministral3": {}, "phi": {},
 }  # fmt: skip
 _FROM_CLASS = frozenset(
-    "num_hidden_layers n_layer num_layers num_decoder_layers encoder_layers decoder_layers "
-    "hidden_size n_embd d_model num_attention_heads n_head num_heads encoder_attention_heads "
-    "decoder_attention_heads num_key_value_heads head_dim d_kv vocab_size intermediate_size "
-    "d_ff ffn_dim encoder_ffn_dim decoder_ffn_dim max_position_embeddings n_positions "
-    "max_source_positions max_target_positions model_max_length tie_word_embeddings "
-    "num_experts num_local_experts n_routed_experts moe_num_experts num_experts_per_tok "
-    "num_experts_per_token moe_k moe_topk n_shared_experts num_shared_experts "
-    "moe_num_shared_experts moe_intermediate_size shared_expert_intermediate_size "
-    "shared_intermediate_size expert_ffn_hidden_size ffn_hidden_size zero_expert_num "
-    "q_lora_rank kv_lora_rank qk_rope_head_dim qk_nope_head_dim v_head_dim layer_types "
-    "mlp_layer_types sliding_window linear_head_dim linear_num_heads mamba_d_ssm "
-    "mamba_rms_norm vision_config text_config".split()
+    [
+        "num_hidden_layers",
+        "n_layer",
+        "num_layers",
+        "num_decoder_layers",
+        "encoder_layers",
+        "decoder_layers",
+        "hidden_size",
+        "n_embd",
+        "d_model",
+        "num_attention_heads",
+        "n_head",
+        "num_heads",
+        "encoder_attention_heads",
+        "decoder_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "d_kv",
+        "vocab_size",
+        "intermediate_size",
+        "d_ff",
+        "ffn_dim",
+        "encoder_ffn_dim",
+        "decoder_ffn_dim",
+        "max_position_embeddings",
+        "n_positions",
+        "max_source_positions",
+        "max_target_positions",
+        "model_max_length",
+        "tie_word_embeddings",
+        "num_experts",
+        "num_local_experts",
+        "n_routed_experts",
+        "moe_num_experts",
+        "num_experts_per_tok",
+        "num_experts_per_token",
+        "moe_k",
+        "moe_topk",
+        "n_shared_experts",
+        "num_shared_experts",
+        "moe_num_shared_experts",
+        "moe_intermediate_size",
+        "shared_expert_intermediate_size",
+        "shared_intermediate_size",
+        "expert_ffn_hidden_size",
+        "ffn_hidden_size",
+        "zero_expert_num",
+        "q_lora_rank",
+        "kv_lora_rank",
+        "qk_rope_head_dim",
+        "qk_nope_head_dim",
+        "v_head_dim",
+        "layer_types",
+        "mlp_layer_types",
+        "sliding_window",
+        "linear_head_dim",
+        "linear_num_heads",
+        "mamba_d_ssm",
+        "mamba_rms_norm",
+        "vision_config",
+        "text_config",
+    ]
 )
 
 
@@ -183,7 +248,7 @@ def count(config: PretrainedConfig) -> tuple[str, int, int]:
     total, vision = 0, 0
     for name, parameter in model.named_parameters():
         total += parameter.numel()
-        tower = name.split(".")[: 3]
+        tower = name.split(".")[:3]
         if any(part in word for word in tower for part in ("visi", "visual", "projector", "audio")):
             vision += parameter.numel()
     return found.__name__, total, vision
@@ -211,7 +276,7 @@ def main() -> None:
     for model, config in configs.items():
         try:
             name, total, towers = count(build_config(config))
-        except Exception as error:  # noqa: BLE001 - the reason is what is stored
+        except Exception as error:
             counts[model] = {"unknown": f"{type(error).__name__}: {error}"[:120]}
         else:
             counts[model] = {"class": name, "total": total, "towers": towers}
