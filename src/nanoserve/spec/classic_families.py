@@ -33,6 +33,7 @@ from nanoserve.spec.weight_parts import (
     join,
     mlp_layer,
     norm,
+    norm_layer,
 )
 
 _BIASED = AttentionStyle(qkv_bias=True, output_bias=True)
@@ -99,7 +100,7 @@ def _falcon_layers(fields: ConfigFields) -> list[LayerShape]:
     style = AttentionStyle(qkv_bias="bias", output_bias="bias")
     size = hidden_size(fields)
     layer = attention_layer(shape, size, attention_extras(fields, style, shape))
-    norms = LayerShape(weights=(norm(size, has_bias=True, copies=num_norms),))
+    norms = norm_layer(size, has_bias=True, copies=num_norms)
     return [join(layer, norms)] * num_layers(fields)
 
 

@@ -17,6 +17,7 @@ from nanoserve.spec.weight_parts import (
     join,
     mlp_layer,
     norm,
+    norm_layer,
 )
 
 
@@ -65,7 +66,7 @@ def _encoder_layers(fields: ConfigFields, num_key_biases: int) -> tuple[Weight, 
         fields.fail_corrupt(f"d_model is not a multiple of encoder_attention_heads {heads}.")
     own = _attention(fields, num_key_biases)
     mlp = mlp_layer(width(fields, "encoder_ffn_dim"), size, is_gated=False, has_bias=True)
-    norms = LayerShape(weights=(norm(size, has_bias=True, copies=2),))
+    norms = norm_layer(size, has_bias=True, copies=2)
     return _as_encoder(join(own, mlp, norms), fields.size("encoder_layers", MAX_LAYERS))
 
 
@@ -116,7 +117,7 @@ def _t5_extra(fields: ConfigFields) -> tuple[Weight, ...]:
     size = hidden_size(fields)
     num_encoder_layers = fields.size("num_layers", MAX_LAYERS)
     buckets = width(fields, "relative_attention_num_buckets", 32)
-    norms = LayerShape(weights=(norm(size, copies=2),))
+    norms = norm_layer(size, copies=2)
     return (
         *_as_encoder(join(own, mlp, norms), num_encoder_layers),
         Weight("encoder", size),

@@ -26,6 +26,7 @@ from nanoserve.spec.weight_parts import (
     linear,
     mlp_layer,
     norm,
+    norm_layer,
 )
 
 
@@ -154,7 +155,7 @@ def _gemma4_mlps(fields: ConfigFields) -> list[LayerShape]:
     if fields.flag("enable_moe_block"):
         dims = expert_dims(fields, ExpertStyle())
         dims = replace(dims, num_router_params=size + dims.num_experts)
-        more = LayerShape(weights=(norm(size, copies=3),))
+        more = norm_layer(size, copies=3)
         experts = join(experts_layer(dims, size), experts, more)
     return [
         join(experts, mlp_layer(inner * (2 if is_wide and source is not None else 1), size))

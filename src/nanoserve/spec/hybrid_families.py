@@ -59,8 +59,11 @@ def alternate(kinds: ReadKinds, attention: ReadLayer, state: ReadLayer) -> ReadL
 def _alternate(
     kinds: ReadKinds, attention: ReadLayer, state: ReadLayer, fields: ConfigFields
 ) -> list[LayerShape]:
-    full, linear = attention(fields), state(fields)
-    return [linear if kind == "linear" else full for kind in kinds(fields)]
+    layers = {"full": attention(fields), "linear": state(fields)}
+    names = kinds(fields)
+    if not layers.keys() >= set(names):
+        fields.fail_unsupported("layer_types", "this family has full and linear layers only.")
+    return [layers[name] for name in names]
 
 
 def attention(style: AttentionStyle) -> ReadLayer:

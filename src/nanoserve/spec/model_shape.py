@@ -6,7 +6,7 @@ weights there are and how ranks divide them. Does no arithmetic on memory (see `
 no file (see `read_shape` and `gguf_shape`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -205,3 +205,10 @@ class ModelShape:
     quantization: Mapping[str, Any] | None = None
     uncounted: tuple[str, ...] = ()
     max_encoder_tokens: int | None = None
+
+    @property
+    def all_weights(self) -> Iterator[Weight]:
+        """All weights, those outside the layers first."""
+        yield from self.weights
+        for layer in self.layers:
+            yield from layer.weights

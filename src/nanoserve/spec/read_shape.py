@@ -21,7 +21,7 @@ from nanoserve.spec.model_shape import LayerShape, ModelShape, Weight
 from nanoserve.spec.nemotron_family import NEMOTRON_H
 from nanoserve.spec.shape_fields import hidden_size, shape_fields, stated_flag
 from nanoserve.spec.tower_counts import TOWERS
-from nanoserve.spec.weight_parts import join, linear, norm
+from nanoserve.spec.weight_parts import join, linear, norm, norm_layer
 
 FAMILIES: Mapping[str, Family] = {
     **DENSE_FAMILIES,
@@ -129,9 +129,7 @@ def _model_type(fields: ConfigFields, outer: ConfigFields) -> str:
 
 def _layers(fields: ConfigFields, family: Family) -> tuple[LayerShape, ...]:
     size = hidden_size(fields)
-    norms = LayerShape(
-        weights=(norm(size, family.has_norm_bias, family.num_norms),) if family.num_norms else ()
-    )
+    norms = norm_layer(size, family.has_norm_bias, family.num_norms)
     mixers, mlps = family.mixers(fields), family.mlps(fields)
     return tuple(join(mixer, mlp, norms) for mixer, mlp in zip(mixers, mlps, strict=True))
 

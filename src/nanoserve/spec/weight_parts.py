@@ -30,6 +30,11 @@ def norm(size: int, has_bias: bool = False, copies: int = 1) -> Weight:
     return Weight("norms", size * (2 if has_bias else 1), copies=copies)
 
 
+def norm_layer(size: int, has_bias: bool = False, copies: int = 1) -> LayerShape:
+    """Return `copies` norms over `size` values as a part of a layer; none where it is 0."""
+    return LayerShape(weights=(norm(size, has_bias, copies),) if copies else ())
+
+
 @dataclass(frozen=True, slots=True)
 class AttentionExtras:
     """What a grouped-query attention has beside its four projections.
