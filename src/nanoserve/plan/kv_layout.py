@@ -12,7 +12,7 @@ from nanoserve.spec.model_shape import AttentionShape, LayerShape, ModelShape, S
 from nanoserve.units import ceil_div, round_up
 
 Holding = Literal["steady", "admitted"]
-DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
+_STATE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _INDEX_SCALE_VALUES = 128  # an indexer's key is fp8 with a float32 scale per so many values
 
 
@@ -71,7 +71,7 @@ def state_bytes(state: StateShape, cache: CacheFormat) -> int:
     channels = state.inner_size // tp + 2 * groups * state.state_size
     taps = state.conv_kernel - 1 + cache.num_spec_tokens
     values = state.inner_size // tp * state.state_size
-    itemsize = cache.state_itemsize if state.dtype is None else DTYPE_BYTES[state.dtype]
+    itemsize = cache.state_itemsize if state.dtype is None else _STATE_BYTES[state.dtype]
     return channels * taps * cache.state_itemsize + values * itemsize
 
 

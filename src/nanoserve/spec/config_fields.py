@@ -4,7 +4,7 @@ Knows nothing of any model family; `hf_config` and `gguf_spec` say which keys ex
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 from nanoserve.errors import CorruptFileError, UnsupportedModelError
@@ -36,6 +36,7 @@ class ConfigFields:
         self._values = values
         self._prefix = prefix
         self._spellings = spellings or {}
+        self._read: set[str] = set()
 
     def has(self, key: str) -> bool:
         """Whether the key is there with a value other than null."""
@@ -51,7 +52,13 @@ class ConfigFields:
 
     def raw(self, key: str) -> Any:
         """Return the value unchecked; None where absent."""
+        self._read.add(key)
         return self._values.get(self._prefix + key)
+
+    def unread(self, keys: Iterable[str]) -> str | None:
+        """Return the first of these keys that says something and was never asked for."""
+        unread = (key for key in keys if key not in self._read)
+        return next((key for key in unread if self._values.get(self._prefix + key)), None)
 
     def size(self, key: str, limit: int, default: int | None = None, low: int = 1) -> int:
         """Return an integer from `low` to `limit`; without a default the key is required."""

@@ -30,6 +30,7 @@ from nanoserve.spec.shape_fields import (
     layer_kinds,
     layer_numbers,
     num_layers,
+    state_dtype,
     width,
 )
 from nanoserve.spec.state_mixers import (
@@ -115,7 +116,7 @@ def _delta_net(fields: ConfigFields) -> LayerShape:
         state_size=width(fields, "linear_key_head_dim"),
         num_groups=width(fields, "linear_num_key_heads"),
         conv_kernel=width(fields, "linear_conv_kernel_dim", 4),
-        dtype=fields.text("mamba_ssm_dtype") if fields.has("mamba_ssm_dtype") else None,
+        dtype=state_dtype(fields, "mamba_ssm_dtype"),
     )
     return delta_net_layer(shape, hidden_size(fields))
 

@@ -14,7 +14,7 @@ from nanoserve.spec.family import (
     attention_shape,
 )
 from nanoserve.spec.model_shape import LayerShape, StateShape
-from nanoserve.spec.shape_fields import hidden_size, optional_width, width
+from nanoserve.spec.shape_fields import hidden_size, optional_width, state_dtype, width
 from nanoserve.spec.state_mixers import mamba2_layer
 from nanoserve.spec.weight_parts import attention_layer, experts_layer, mlp_layer
 
@@ -60,7 +60,7 @@ def _mamba(fields: ConfigFields) -> LayerShape:
         state_size=width(fields, "ssm_state_size", 128),
         num_groups=width(fields, "n_groups", 8),
         conv_kernel=width(fields, "conv_kernel", 4),
-        dtype=fields.text("mamba_ssm_cache_dtype", "float32"),
+        dtype=state_dtype(fields, "mamba_ssm_cache_dtype", "float32"),
     )
     return mamba2_layer(
         shape,

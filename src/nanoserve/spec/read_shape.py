@@ -18,6 +18,7 @@ from nanoserve.spec.gemma_families import GEMMA_FAMILIES
 from nanoserve.spec.hybrid_families import HYBRID_FAMILIES
 from nanoserve.spec.latent_families import LATENT_FAMILIES
 from nanoserve.spec.model_shape import LayerShape, ModelShape, Weight
+from nanoserve.spec.nas_family import NEMOTRON_NAS
 from nanoserve.spec.nemotron_family import NEMOTRON_H
 from nanoserve.spec.shape_fields import hidden_size, shape_fields, stated_flag
 from nanoserve.spec.tower_counts import TOWERS
@@ -32,6 +33,7 @@ FAMILIES: Mapping[str, Family] = {
     **CLASSIC_FAMILIES,
     **ENCODER_FAMILIES,
     "nemotron_h": NEMOTRON_H,
+    "nemotron-nas": NEMOTRON_NAS,
 }
 _TEXT_SECTIONS = ("text_config", "llm_config", "language_config")
 _ALIASES = {  # other names of a family, and the text models of the multimodal ones
@@ -60,6 +62,22 @@ _UNREADABLE = {  # families that are known and cannot be planned, with the key t
     "deepseek_v4": ("compress_ratios", "its compressed cache cannot be sized here."),
     "deepseek_ref": ("compress_ratios", "its compressed cache cannot be sized here."),
 }
+_ARITHMETIC = (  # keys that change the sizes of any family that has them
+    "kv_lora_rank",
+    "num_experts",
+    "num_kv_shared_layers",
+    "compress_ratios",
+    "cross_attention_layers",
+    "hybrid_override_pattern",
+    "block_configs",
+    "linear_num_value_heads",
+    "mamba_d_state",
+    "ssm_state_size",
+    "hidden_size_per_layer_input",
+    "num_global_key_value_heads",
+    "moe_latent_size",
+    "zero_expert_num",
+)
 _WITH_VISION = frozenset({*TOWERS, "mllama", "gemma3n", "phi3_v", "step3p7"})
 
 
@@ -82,9 +100,13 @@ def read_model_shape(config: Mapping[str, Any], path: str) -> ModelShape:
     fields = shape_fields(text_config, path, family.defaults)
     is_tied = _is_tied(outer, fields)
     tower, uncounted = _towers(outer, hidden_size(fields))
+    layers = _layers(fields, family)
+    unread = fields.unread(_ARITHMETIC)
+    if unread is not None:
+        fields.fail_unsupported(unread, f"it means nothing known in a {kind} model.")
     return ModelShape(
         model_type=kind,
-        layers=_layers(fields, family),
+        layers=layers,
         hidden_size=hidden_size(fields),
         vocab_size=fields.size("vocab_size", MAX_VOCAB),
         max_position_embeddings=_context(fields),
@@ -160,10 +182,10 @@ def _towers(outer: ConfigFields, text_size: int) -> tuple[tuple[Weight, ...], tu
     else:
         counted = ()
     has_vision = vision is not None or kind in _WITH_VISION
-    uncounted = ("vision",) if has_vision and not counted else ()
+    uncounted = ["vision"] if has_vision and not counted else []
     if outer.has("audio_config"):
-        uncounted += ("audio",)
-    return counted, uncounted
+        uncounted.append("audio")
+    return counted, tuple(uncounted)
 
 
 def _context(fields: ConfigFields) -> int | None:

@@ -49,6 +49,7 @@ _KINDS = {
     "linear_attention": "linear",
     "mamba": "linear",
 }
+_STATE_DTYPES = ("float32", "float16", "bfloat16")
 Pattern = int | str
 
 
@@ -183,3 +184,13 @@ def span_of(fields: ConfigFields, kind: str) -> int | None:
     if kind == "chunked":
         return fields.size("attention_chunk_size", MAX_CONTEXT_TOKENS)
     return None
+
+
+def state_dtype(fields: ConfigFields, key: str, default: str | None = None) -> str | None:
+    """Return the dtype a state is kept in; None where the model's own is."""
+    name = fields.text(key) if fields.has(key) else default
+    if name in (None, "auto"):
+        return None
+    if name not in _STATE_DTYPES:
+        fields.fail_unsupported(key, f"dtypes known here: {', '.join(_STATE_DTYPES)}.")
+    return name

@@ -102,7 +102,7 @@ _FAMILY_EXTRAS: dict[str, dict[str, Any]] = {
         "num_hidden_layers": 24, "num_attention_heads": 16, "image_size": 336,
         "patch_size": 14}},
 }  # fmt: skip  # keys the abridged rows lack, from the published configs
-_MORE = {  # families with no row: the configuration classes' own defaults, and what changes them
+_MORE: dict[str, dict[str, Any]] = {  # families with no row: the configuration classes' own defaults, and what changes them
     "gemma3n_text": {}, "qwen2_moe": {}, "jamba": {}, "mamba": {}, "mamba2": {},
     "falcon_mamba": {}, "bamba": {"attn_layer_indices": [3, 9]}, "granitemoehybrid": {
         "layer_types": ["mamba"] * 5 + ["attention"] + ["mamba"] * 26},
@@ -194,6 +194,10 @@ def restore(row: dict[str, Any]) -> dict[str, Any]:
     if "tie_word_embeddings" not in config and any(part in row["model"] for part in _TIED):
         config["tie_word_embeddings"] = True
     kind = config["model_type"]
+    if kind == "gemma3_text":
+        del config["vision_config"]
+    if kind in ("mistral", "llava", "llava_next"):
+        config.setdefault("sliding_window", None)  # stated as null, which the rows leave out
     if kind == "falcon":
         config["num_kv_heads"] = config.pop("num_key_value_heads")
         config.pop("head_dim")
@@ -224,7 +228,7 @@ def build_config(config: dict[str, Any]) -> PretrainedConfig:
     return AutoConfig.for_model(_UNKNOWN_TYPE.get(kind, kind), **values)
 
 
-def model_class(config: PretrainedConfig) -> type:
+def model_class(config: PretrainedConfig) -> Any:
     """Return the class with a head that serves this configuration."""
     kind = type(config)
     names = ["SPEECH_SEQ_2_SEQ", "SEQ_TO_SEQ_CAUSAL_LM", "IMAGE_TEXT_TO_TEXT", "CAUSAL_LM"]
@@ -249,7 +253,7 @@ def count(config: PretrainedConfig) -> tuple[str, int, int]:
     for name, parameter in model.named_parameters():
         total += parameter.numel()
         tower = name.split(".")[:3]
-        if any(part in word for word in tower for part in ("visi", "visual", "projector", "audio")):
+        if any(part in word for word in tower for part in ("visi", "visual", "projector", "audio", "image")):
             vision += parameter.numel()
     return found.__name__, total, vision
 
@@ -272,7 +276,7 @@ def main() -> None:
     """Write both files."""
     rows = [json.loads(line) for line in Path(sys.argv[1]).read_text().splitlines()]
     configs = {row["model"]: restore(row) for row in rows} | more_configs()
-    counts = {}
+    counts: dict[str, dict[str, Any]] = {}
     for model, config in configs.items():
         try:
             name, total, towers = count(build_config(config))
