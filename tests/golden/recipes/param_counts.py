@@ -183,21 +183,8 @@ _FROM_CLASS = frozenset(
 
 def restore(row: dict[str, Any]) -> dict[str, Any]:
     """Return the row as a config.json would have it."""
-    config = {key: _expand(value) for key, value in row.items() if key not in _NOT_CONFIG}
-    if "model_type" not in config:
-        found = (kind for part, kind in _TYPE_BY_NAME if part in row["model"])
-        config["model_type"] = next(found, "not stated")
-    for part, extras in _FAMILY_EXTRAS.items():
-        if part in row["model"]:
-            config |= extras
-            break
-    if "tie_word_embeddings" not in config and any(part in row["model"] for part in _TIED):
-        config["tie_word_embeddings"] = True
+    config = _complete(row)
     kind = config["model_type"]
-    if kind == "gemma3_text":
-        del config["vision_config"]
-    if kind in ("mistral", "llava", "llava_next"):
-        config.setdefault("sliding_window", None)  # stated as null, which the rows leave out
     if kind == "falcon":
         config["num_kv_heads"] = config.pop("num_key_value_heads")
         config.pop("head_dim")
@@ -206,8 +193,27 @@ def restore(row: dict[str, Any]) -> dict[str, Any]:
                  "num_attention_heads", "vocab_size": "vocab_size"}  # fmt: skip
         return {"model_type": kind} | {new: config[old] for new, old in names.items()}
     text_type = row.get("text_model_type") or _TEXT_TYPE.get(kind)
-    if text_type is None:
-        return config
+    return config if text_type is None else _nest(config, text_type)
+
+
+def _complete(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the row's keys, with those that it lacks and its family or model needs."""
+    config = {key: _expand(value) for key, value in row.items() if key not in _NOT_CONFIG}
+    if "model_type" not in config:
+        found = (kind for part, kind in _TYPE_BY_NAME if part in row["model"])
+        config["model_type"] = next(found, "not stated")
+    config |= next((more for part, more in _FAMILY_EXTRAS.items() if part in row["model"]), {})
+    if "tie_word_embeddings" not in config and any(part in row["model"] for part in _TIED):
+        config["tie_word_embeddings"] = True
+    if config["model_type"] == "gemma3_text":
+        del config["vision_config"]
+    if config["model_type"] in ("mistral", "llava", "llava_next"):
+        config.setdefault("sliding_window", None)  # stated as null, which the rows leave out
+    return config
+
+
+def _nest(config: dict[str, Any], text_type: str) -> dict[str, Any]:
+    """Return the config with the text model's keys in a section of their own."""
     text = {key: value for key, value in config.items() if key not in _OUTER}
     outer = {key: config[key] for key in _OUTER if key in config}
     if "tie_word_embeddings" in text:
@@ -253,7 +259,11 @@ def count(config: PretrainedConfig) -> tuple[str, int, int]:
     for name, parameter in model.named_parameters():
         total += parameter.numel()
         tower = name.split(".")[:3]
-        if any(part in word for word in tower for part in ("visi", "visual", "projector", "audio", "image")):
+        if any(
+            part in word
+            for word in tower
+            for part in ("visi", "visual", "projector", "audio", "image")
+        ):
             vision += parameter.numel()
     return found.__name__, total, vision
 
