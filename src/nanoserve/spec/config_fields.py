@@ -55,6 +55,10 @@ class ConfigFields:
         self._read.add(key)
         return self._values.get(self._prefix + key)
 
+    def skip(self, *keys: str) -> None:
+        """Say that these keys are understood, and of no account here."""
+        self._read.update(keys)
+
     def unread(self, keys: Iterable[str]) -> str | None:
         """Return the first of these keys that says something and was never asked for."""
         unread = (key for key in keys if key not in self._read)

@@ -58,6 +58,7 @@ def expert_mlps(style: ExpertStyle) -> ReadLayers:
 def _expert_mlps(style: ExpertStyle, fields: ConfigFields) -> list[LayerShape]:
     sparse = sparse_layers(fields, style.rule)
     size = hidden_size(fields)
+    fields.skip("num_experts")
     experts = experts_layer(expert_dims(fields, style), size) if any(sparse) else LayerShape()
     dense = LayerShape()
     if not all(sparse):

@@ -34,6 +34,7 @@ _EXPERTS = ExpertStyle(shared_key="moe_shared_expert_intermediate_size")
 def _layers(fields: ConfigFields) -> list[LayerShape]:
     readers = {"mamba": _mamba, "attention": _attention, "mlp": _mlp, "moe": _moe}
     names = _layer_names(fields)
+    fields.skip("num_experts", "moe_latent_size")  # stated for models without experts, too
     layer_of = {name: readers[name](fields) for name in dict.fromkeys(names)}
     return [layer_of[name] for name in names]
 

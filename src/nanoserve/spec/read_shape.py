@@ -72,7 +72,6 @@ _ARITHMETIC = (  # keys that change the sizes of any family that has them
     "block_configs",
     "linear_num_value_heads",
     "mamba_d_state",
-    "ssm_state_size",
     "hidden_size_per_layer_input",
     "num_global_key_value_heads",
     "moe_latent_size",
