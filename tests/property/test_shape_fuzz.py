@@ -22,7 +22,7 @@ BY_TYPE = {
     json.dumps(row["config"].get("model_type")): row["config"] for row in map(json.loads, LINES)
 }
 CONFIGS = list(BY_TYPE.values())
-JUNK = st.one_of(
+JUNK: st.SearchStrategy[Any] = st.one_of(
     st.sampled_from([None, True, False, -1, 0, 1, 3, 2**20, 2**70, -(2**70), 1.5, float("nan")]),
     st.sampled_from(
         ["", "x", "all", [], {}, [None], [1], [-1], ["full_attention"], {"a": 1}, [[]]]

@@ -14,31 +14,60 @@ from nanoserve.spec.config_fields import (
 )
 
 MAX_EXPERTS = 1 << 16
-_SPELLINGS = {
-    "hidden_size": ("n_embd", "d_model"),
-    "num_hidden_layers": ("n_layer", "n_layers", "num_layers", "decoder_layers"),
-    "num_attention_heads": ("n_head", "n_heads", "num_heads", "decoder_attention_heads"),
+_SPELLINGS = {  # our name to those it is looked for under; the first that is present counts
+    "hidden_size": ("hidden_size", "n_embd", "d_model"),
+    "num_hidden_layers": (
+        "decoder_layers",
+        "num_decoder_layers",
+        "num_hidden_layers",
+        "n_layer",
+        "n_layers",
+        "num_layers",
+    ),
+    "num_attention_heads": (
+        "decoder_attention_heads",
+        "num_attention_heads",
+        "n_head",
+        "n_heads",
+        "num_heads",
+    ),
     "num_key_value_heads": (
+        "num_key_value_heads",
         "n_head_kv",
         "num_kv_heads",
         "multi_query_group_num",
         "num_attention_groups",
     ),
-    "head_dim": ("hidden_size_per_head", "d_kv"),
-    "intermediate_size": ("n_inner", "ffn_dim", "d_ff", "ffn_hidden_size", "decoder_ffn_dim"),
+    "head_dim": ("head_dim", "hidden_size_per_head", "d_kv"),
+    "intermediate_size": (
+        "decoder_ffn_dim",
+        "intermediate_size",
+        "n_inner",
+        "ffn_dim",
+        "d_ff",
+        "ffn_hidden_size",
+    ),
     "max_position_embeddings": (
+        "max_position_embeddings",
         "n_positions",
         "max_seq_len",
         "seq_length",
         "model_max_length",
         "max_target_positions",
     ),
-    "num_experts": ("n_routed_experts", "num_local_experts", "moe_num_experts"),
-    "num_experts_per_tok": ("moe_topk", "moe_top_k", "moe_k", "num_experts_per_token", "top_k_experts"),
-    "n_shared_experts": ("num_shared_experts", "moe_num_shared_experts"),
-    "moe_intermediate_size": ("expert_ffn_hidden_size",),
-    "dtype": ("torch_dtype",),
-}  # fmt: skip  # our name to the older ones, the first that is present counts
+    "num_experts": ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts"),
+    "num_experts_per_tok": (
+        "num_experts_per_tok",
+        "moe_topk",
+        "moe_top_k",
+        "moe_k",
+        "num_experts_per_token",
+        "top_k_experts",
+    ),
+    "n_shared_experts": ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"),
+    "moe_intermediate_size": ("moe_intermediate_size", "expert_ffn_hidden_size"),
+    "dtype": ("dtype", "torch_dtype"),
+}
 _KINDS = {
     "full_attention": "full",
     "attention": "full",
@@ -62,8 +91,8 @@ def shape_fields(
     """
     values = {**(defaults or {}), **config}
     spellings = {}
-    for name, older in _SPELLINGS.items():
-        present = next((key for key in (name, *older) if config.get(key) is not None), name)
+    for name, known in _SPELLINGS.items():
+        present = next((key for key in known if config.get(key) is not None), name)
         if present != name:
             values[name] = config[present]
             spellings[name] = present

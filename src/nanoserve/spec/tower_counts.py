@@ -71,15 +71,16 @@ def _patches(vision: ConfigFields, default: int, frames: int = 1) -> int:
 
 
 def _siglip(vision: ConfigFields, text_size: int) -> int:
-    """Gemma 3: SigLIP without its pooling head, and a projection with a norm."""
+    """Gemma 3: SigLIP, its pooling head where the config keeps it, a projection with a norm."""
     vit, depth = _plain_vit(vision)
     size = vit.size
     side = vision.size("image_size", MAX_PIXELS, 224) // vision.size("patch_size", MAX_PIXELS, 16)
     count = depth * vit.layer() + size * (_patches(vision, 16) + 1) + side * side * size
     count += 2 * size + size * text_size + size
     if vision.flag("vision_use_head", default=True):
-        head = size + _mlp(size, 4 * size) + 2 * size + _mlp(size, vit.inner, size)
-        count += head - _mlp(size, 4 * size) + 3 * size * (size + 1) + size * (size + 1)
+        probe_and_norm = 3 * size
+        count += probe_and_norm + _mlp(size, 3 * size) + _mlp(size, size)
+        count += _mlp(size, vit.inner, size)
     return count
 
 
