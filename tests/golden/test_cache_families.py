@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nanoserve.plan.kv_groups import group_cache, hybrid_block_size
+from nanoserve.plan.kv_groups import group_cache, hybrid_block_size, without_windows
 from nanoserve.plan.kv_layout import (
     CacheFormat,
     full_bytes_per_token,
@@ -136,6 +136,7 @@ def test_llama_4_scout_at_a_million_tokens() -> None:
     shape, cache = shape_of("meta-llama/Llama-4-Scout-17B-16E-Instruct"), CacheFormat(tp=8)
 
     assert full_bytes_per_token(shape, cache) * 1_048_576 == 24 * GIB
+    assert group_cache(without_windows(shape), cache).request_bytes(1_048_576, cache) == 24 * GIB
     assert kv_request_bytes(shape, 1_048_576, cache, "admitted") == 6.28125 * GIB
 
 

@@ -8,7 +8,8 @@ Source: vLLM 0.32, v1/core/kv_cache_utils.py and platforms/interface.py.
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from nanoserve.plan.kv_layout import (
     CacheFormat,
@@ -16,7 +17,7 @@ from nanoserve.plan.kv_layout import (
     state_bytes,
     tokens_held,
 )
-from nanoserve.spec.model_shape import AttentionShape, ModelShape, StateShape
+from nanoserve.spec.model_shape import AttentionShape, LayerShape, ModelShape, StateShape
 from nanoserve.units import ceil_div, round_up
 
 _MOST_PADDING = 1.5  # where the largest bucket is within this of the smallest, it is the size
@@ -63,27 +64,51 @@ class CacheGroups:
         """Layers that exist to fill groups up."""
         return sum(-bucket.num_layers % self.group_size for bucket in self.buckets)
 
-    def request_blocks(self, num_tokens: int, cache: CacheFormat) -> int:
-        """Return the blocks that one request of `num_tokens` tokens is admitted with."""
+    def request_blocks(
+        self, num_tokens: int, cache: CacheFormat, num_encoder_tokens: int = 0
+    ) -> int:
+        """Return the blocks that one request is admitted with.
+
+        Args:
+            num_tokens: Its length.
+            cache: What the groups were made for.
+            num_encoder_tokens: Tokens that cross-attention keeps.
+        """
         blocks = 0
         for bucket in self.buckets:
             num_groups = ceil_div(bucket.num_layers, self.group_size)
-            blocks += num_groups * _pages(bucket, num_tokens, cache)
+            blocks += num_groups * _pages(bucket, num_tokens, cache, num_encoder_tokens)
         return blocks
 
-    def request_bytes(self, num_tokens: int, cache: CacheFormat) -> int:
-        """Return the bytes that one request of `num_tokens` tokens is admitted with."""
-        return self.request_blocks(num_tokens, cache) * self.block_bytes
+    def request_bytes(
+        self, num_tokens: int, cache: CacheFormat, num_encoder_tokens: int = 0
+    ) -> int:
+        """Return the bytes that one request is admitted with; see `request_blocks`."""
+        return self.request_blocks(num_tokens, cache, num_encoder_tokens) * self.block_bytes
 
 
-def _pages(bucket: Bucket, num_tokens: int, cache: CacheFormat) -> int:
-    """Return the pages of one layer for a request: one for a state."""
+def _pages(bucket: Bucket, num_tokens: int, cache: CacheFormat, num_encoder_tokens: int) -> int:
+    """Return the pages of one layer for a request: of states one, and one per guessed token."""
     if isinstance(bucket.part, StateShape):
-        return 1 + cache.num_spec_tokens
-    paged = CacheFormat(
-        block_size=bucket.block_size, max_num_batched_tokens=cache.max_num_batched_tokens
-    )
-    return tokens_held(bucket.part, num_tokens, paged, "admitted") // bucket.block_size
+        return cache.num_states + cache.num_spec_tokens
+    paged = replace(cache, block_size=bucket.block_size)
+    held = tokens_held(bucket.part, num_tokens, paged, "admitted", num_encoder_tokens)
+    return held // bucket.block_size
+
+
+def without_windows(shape: ModelShape) -> ModelShape:
+    """Return the model as an engine without hybrid groups caches it: every layer keeps all.
+
+    So does vLLM with `--disable-hybrid-kv-cache-manager`, with some KV connectors, and, unless
+    told otherwise, wherever layers attend in chunks.
+    """
+
+    def promoted(layer: LayerShape) -> LayerShape:
+        if layer.attention is None or layer.attention.span is None:
+            return layer
+        return replace(layer, attention=replace(layer.attention, kind="full", span=None))
+
+    return replace(shape, layers=tuple(map(promoted, shape.layers)))
 
 
 def group_cache(shape: ModelShape, cache: CacheFormat) -> CacheGroups:
@@ -91,11 +116,7 @@ def group_cache(shape: ModelShape, cache: CacheFormat) -> CacheGroups:
 
     Example: Gemma-3-27B is 1 group of full layers and 6 of sliding ones, with 8 padding layers.
     """
-    attentions = Counter(
-        layer.attention
-        for layer in shape.layers
-        if layer.attention is not None and layer.attention.shares_with is None
-    )
+    attentions = Counter(_cached_attentions(shape))
     states = Counter(layer.state for layer in shape.layers if layer.state is not None)
     block_size = hybrid_block_size(shape, cache) if states else cache.block_size
     page_bytes = max(
@@ -108,6 +129,14 @@ def group_cache(shape: ModelShape, cache: CacheFormat) -> CacheGroups:
     ]
     buckets += [Bucket(state, count, 0, page_bytes) for state, count in states.items()]
     return CacheGroups(tuple(buckets), _group_size([b.num_layers for b in buckets]), page_bytes)
+
+
+def _cached_attentions(shape: ModelShape) -> Iterator[AttentionShape]:
+    """Return the attention of every layer that keeps K and V of its own."""
+    for layer in shape.layers:
+        for part in (layer.attention, layer.cross):
+            if part is not None and part.shares_with is None:
+                yield part
 
 
 def _fitting_block(
@@ -131,11 +160,7 @@ def hybrid_block_size(shape: ModelShape, cache: CacheFormat) -> int:
     Example: Qwen3-Next-80B in bf16 on one rank takes blocks of 544 tokens, 1,056 with a
     float32 state.
     """
-    per_token = [
-        attention_bytes_per_token(layer.attention, cache)
-        for layer in shape.layers
-        if layer.attention is not None and layer.attention.shares_with is None
-    ]
+    per_token = [attention_bytes_per_token(part, cache) for part in _cached_attentions(shape)]
     largest = max((state_bytes(s.state, cache) for s in shape.layers if s.state), default=0)
     if not per_token:
         return cache.block_size

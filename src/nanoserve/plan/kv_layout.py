@@ -28,6 +28,8 @@ class CacheFormat:
         tp: Tensor-parallel ranks.
         max_num_batched_tokens: Most tokens of one step, which a window holds beside its own.
         num_spec_tokens: Tokens guessed ahead, for which convolutions remember more.
+        num_states: States of one request in each recurrent layer: 2 where vLLM aligns them
+            with blocks to cache prefixes.
     """
 
     itemsize: int = 2
@@ -36,6 +38,7 @@ class CacheFormat:
     tp: int = 1
     max_num_batched_tokens: int = 8192
     num_spec_tokens: int = 0
+    num_states: int = 1
 
 
 def attention_bytes_per_token(attention: AttentionShape, cache: CacheFormat) -> int:
@@ -117,7 +120,7 @@ def layer_request_bytes(
     num_encoder_tokens: int = 0,
 ) -> int:
     """Return the bytes of one request in one layer: K and V, and the state."""
-    total = 0 if layer.state is None else state_bytes(layer.state, cache)
+    total = 0 if layer.state is None else cache.num_states * state_bytes(layer.state, cache)
     for attention in filter(None, (layer.attention, layer.cross)):
         held = tokens_held(attention, num_tokens, cache, holding, num_encoder_tokens)
         total += held * attention_bytes_per_token(attention, cache)

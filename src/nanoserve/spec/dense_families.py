@@ -91,6 +91,7 @@ DENSE_FAMILIES: Mapping[str, Family] = {
             "head_dim": 256,
             "sliding_window": 4096,
             "vocab_size": 262_208,
+            "max_position_embeddings": 131_072,
         }
         | _TIED,
     ),
@@ -147,6 +148,10 @@ DENSE_FAMILIES: Mapping[str, Family] = {
         dense_mlp(),
         num_norms=4,
         defaults={"num_key_value_heads": 2, "head_dim": 128, "attention_bias": True},
+    ),
+    "chatglm": Family(
+        grouped_query(AttentionStyle(qkv_bias="add_qkv_bias", output_bias="add_bias_linear")),
+        dense_mlp(bias="add_bias_linear"),
     ),
     "glm": Family(
         grouped_query(AttentionStyle(qkv_bias="attention_bias")),

@@ -62,6 +62,22 @@ _UNREADABLE = {  # families that are known and cannot be planned, with the key t
     "deepseek_v4": ("compress_ratios", "its compressed cache cannot be sized here."),
     "deepseek_ref": ("compress_ratios", "its compressed cache cannot be sized here."),
 }
+_NESTED_DEFAULTS: Mapping[str, Mapping[str, Any]] = {  # what a `text_config` may leave out
+    "llama": {
+        "hidden_size": 4096,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "vocab_size": 32000,
+    },
+    "mistral": {
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "vocab_size": 32000,
+    },
+}
 _ARITHMETIC = (  # keys that change the sizes of any family that has them
     "kv_lora_rank",
     "num_experts",
@@ -96,7 +112,10 @@ def read_model_shape(config: Mapping[str, Any], path: str) -> ModelShape:
     text_config = _text_config(config, outer)
     kind = _model_type(shape_fields(text_config, path), outer)
     family = FAMILIES[kind]
-    fields = shape_fields(text_config, path, family.defaults)
+    defaults = family.defaults
+    if text_config is not config:
+        defaults = {**defaults, **_NESTED_DEFAULTS.get(kind, {})}
+    fields = shape_fields(text_config, path, defaults)
     is_tied = _is_tied(outer, fields)
     tower, uncounted = _towers(outer, hidden_size(fields))
     layers = _layers(fields, family)
@@ -134,8 +153,10 @@ def _text_config(config: Mapping[str, Any], outer: ConfigFields) -> Mapping[str,
 
 
 def _model_type(fields: ConfigFields, outer: ConfigFields) -> str:
-    """Return the family: the text model's, else the whole model's."""
-    names = [source.text("model_type") for source in (fields, outer) if source.has("model_type")]
+    """Return the family: the text model's, else the whole model's, else its class's."""
+    sources = (fields, outer)
+    names = [source.text("model_type") for source in sources if source.has("model_type")]
+    names += [name for source in sources for name in _class_names(source)]
     for name in names:
         known = _ALIASES.get(name, name)
         if known in _UNREADABLE:
@@ -146,6 +167,15 @@ def _model_type(fields: ConfigFields, outer: ConfigFields) -> str:
         fields.fail_unsupported("model_type", "it must name the family.")
     what = f"{fields.path} is of model_type {names[0][:80]}."
     raise UnsupportedModelError(what, tuple(sorted(FAMILIES)))
+
+
+def _class_names(source: ConfigFields) -> list[str]:
+    """Return the families whose classes `architectures` names: Qwen3MoeForCausalLM is one."""
+    classes = source.raw("architectures")
+    if not isinstance(classes, list):
+        return []
+    stems = {str(name).partition("For")[0].lower() for name in classes}
+    return [kind for kind in (*FAMILIES, *_ALIASES) if kind.replace("_", "") in stems]
 
 
 def _layers(fields: ConfigFields, family: Family) -> tuple[LayerShape, ...]:

@@ -38,7 +38,7 @@ _SPELLINGS = {  # our name to those it is looked for under; the first that is pr
         "multi_query_group_num",
         "num_attention_groups",
     ),
-    "head_dim": ("head_dim", "hidden_size_per_head", "d_kv"),
+    "head_dim": ("head_dim", "hidden_size_per_head", "kv_channels", "d_kv"),
     "intermediate_size": (
         "decoder_ffn_dim",
         "intermediate_size",
@@ -66,6 +66,7 @@ _SPELLINGS = {  # our name to those it is looked for under; the first that is pr
     ),
     "n_shared_experts": ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"),
     "moe_intermediate_size": ("moe_intermediate_size", "expert_ffn_hidden_size"),
+    "vocab_size": ("padded_vocab_size", "vocab_size"),
     "dtype": ("dtype", "torch_dtype"),
 }
 _KINDS = {

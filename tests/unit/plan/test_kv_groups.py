@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from nanoserve.plan.kv_groups import group_cache, hybrid_block_size
+from nanoserve.plan.kv_groups import group_cache, hybrid_block_size, without_windows
 from nanoserve.plan.kv_layout import CacheFormat, kv_request_bytes, state_bytes
-from tests.shape_cases import DELTA, tiny_shape
+from tests.shape_cases import DELTA, kinds_of, tiny_shape
 
 CACHE = CacheFormat(max_num_batched_tokens=64)
 
@@ -96,3 +96,31 @@ def test_a_model_that_keeps_nothing_has_no_groups() -> None:
 
     assert (groups.group_size, groups.block_bytes, groups.num_padding_layers) == (0, 0, 0)
     assert groups.request_bytes(100, CACHE) == 0
+
+
+def test_a_state_may_be_held_more_than_once() -> None:
+    """Aligned with blocks there are two, and one more per token guessed ahead."""
+    shape = tiny_shape("mamba2", num_heads=8, head_dim=16)
+    cache = CacheFormat(num_states=2, num_spec_tokens=3)
+
+    assert group_cache(shape, cache).request_blocks(1, cache) == 5
+    once = kv_request_bytes(shape, 1, CacheFormat(num_spec_tokens=3))
+    assert kv_request_bytes(shape, 1, cache) == 2 * once
+
+
+def test_cross_attention_is_a_bucket_of_its_own() -> None:
+    """The encoder's tokens take blocks beside the decoder's."""
+    shape = tiny_shape("mllama_text_model", cross_attention_layers=[1, 3])
+    groups = group_cache(shape, CACHE)
+
+    assert (len(groups.buckets), groups.group_size) == (2, 2)
+    assert groups.request_blocks(160, CACHE, num_encoder_tokens=48) == 10 + 3
+
+
+def test_without_windows_every_layer_keeps_all() -> None:
+    """Sliding layers become full ones, and full ones stay."""
+    shape = tiny_shape("gemma2", head_dim=16, sliding_window=32)
+    states = tiny_shape("mamba2", num_heads=8, head_dim=16)
+
+    assert kinds_of(without_windows(shape)) == ["full"] * 4
+    assert without_windows(states) == states

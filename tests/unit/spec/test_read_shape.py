@@ -144,3 +144,47 @@ def test_every_error_is_one_of_ours() -> None:
     """An empty config is refused, not a traceback."""
     with pytest.raises(ModelError):
         read_model_shape({}, "config.json")
+
+
+def test_the_class_names_the_family_where_no_type_does() -> None:
+    """Forks keep the class and change the type, or leave it out."""
+    config = {**TINY, "model_type": "my_fork", "architectures": ["LlamaForCausalLM"]}
+
+    assert read_model_shape(config, "config.json").model_type == "llama"
+
+
+@pytest.mark.parametrize("classes", ["LlamaForCausalLM", [3], []])
+def test_odd_class_names_are_no_help(classes: Any) -> None:
+    """Then the type is refused by its name."""
+    with pytest.raises(UnsupportedModelError, match="my_fork"):
+        tiny_shape("my_fork", architectures=classes)
+
+
+def test_a_nested_text_model_may_leave_out_its_sizes() -> None:
+    """LLaVA's files do, and mean Llama 2 7B's; at the top level they are required."""
+    config = {"model_type": "llava", "text_config": {"model_type": "llama", "vocab_size": 32064}}
+    shape = read_model_shape(config, "config.json")
+
+    assert (shape.hidden_size, len(shape.layers), shape.vocab_size) == (4096, 32, 32064)
+    with pytest.raises(CorruptFileError, match="missing"):
+        read_model_shape(config["text_config"], "config.json")  # type: ignore[arg-type]
+
+
+def test_chatglm_is_glm_4_under_older_names() -> None:
+    """Its groups, channels and padded vocabulary give GLM-4-9B's parameters."""
+    config = {
+        "model_type": "chatglm",
+        "hidden_size": 4096,
+        "ffn_hidden_size": 13696,
+        "num_layers": 40,
+        "num_attention_heads": 32,
+        "multi_query_group_num": 2,
+        "kv_channels": 128,
+        "padded_vocab_size": 151552,
+        "vocab_size": 151000,
+        "add_qkv_bias": True,
+        "seq_length": 131072,
+    }
+    shape = read_model_shape(config, "config.json")
+
+    assert count_parameters(shape).total == 9_399_951_360
