@@ -71,12 +71,40 @@ def test_gemma_3_27b_in_groups() -> None:
 def test_gemma_4_31b_on_an_h200(pool_gib: float, logged: int) -> None:
     """Tokens of two pools as vLLM logged them, from a worst case of 108.17 KiB a token."""
     groups = group_cache(shape_of("google/gemma-4-31B-it"), BF16)
-    request_bytes = groups.request_bytes(262_144, BF16)
+    tokens = groups.logged_tokens(int(pool_gib * GIB), 262_144, BF16)
 
-    tokens = int(pool_gib * GIB / request_bytes * 262_144)
+    per_token = groups.request_bytes(262_144, BF16) / 262_144
+    assert per_token / 1024 == pytest.approx(108.17, abs=0.01)
+    assert tokens == pytest.approx(logged, rel=0.00005)  # the pool is known to 0.005 GiB
 
-    assert request_bytes / 262_144 / 1024 == pytest.approx(108.17, abs=0.01)
-    assert tokens == pytest.approx(logged, rel=0.0005)
+
+@pytest.mark.parametrize(
+    ("model", "pool_gib", "max_model_len", "cache", "logged"),
+    [
+        (
+            "nvidia/Qwen3.6-35B-A3B-NVFP4",
+            6.01,
+            131_072,
+            CacheFormat(itemsize=1, num_states=2),
+            569_878,
+        ),
+        (
+            "nvidia/Qwen3.6-27B-NVFP4",
+            9.84,
+            262_144,
+            CacheFormat(itemsize=1, num_states=2, tp=2),
+            619_202,
+        ),
+        ("Qwen/Qwen3.6-35B-A3B", 13.1, 32_768, CacheFormat(num_states=2), 560_505),
+    ],
+)
+def test_hybrids_are_exact_to_the_token(
+    model: str, pool_gib: float, max_model_len: int, cache: CacheFormat, logged: int
+) -> None:
+    """Three start-ups of vLLM 0.21 to 0.24: fp8 and bf16 K and V, float32 states, 1 and 2 ranks."""
+    groups = group_cache(shape_of(model), cache)
+
+    assert groups.logged_tokens(int(pool_gib * GIB), max_model_len, cache) == logged
 
 
 @pytest.mark.parametrize(
