@@ -33,6 +33,9 @@ DENSE_FAMILIES: Mapping[str, Family] = {
         dense_mlp(bias="mlp_bias"),
         defaults={"num_key_value_heads": 4} | _TIED,
     ),
+    "internlm3": _LLAMA,
+    "arcee": Family(grouped_query(_BY_KEY), dense_mlp(is_gated=False, bias="mlp_bias")),
+    "olmo": Family(grouped_query(_BY_KEY), dense_mlp(), num_norms=0, has_final_norm=False),
     "baichuan": Family(grouped_query(AttentionStyle()), dense_mlp()),
     "internlm": Family(
         grouped_query(AttentionStyle(qkv_bias="bias", output_bias="bias")),

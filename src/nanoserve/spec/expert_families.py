@@ -155,6 +155,12 @@ EXPERT_FAMILIES: Mapping[str, Family] = {
         expert_mlps(ExpertStyle(rule="first_k", num_shared=1)),
         defaults={"num_key_value_heads": 8, "head_dim": 128, "first_k_dense_replace": 1},
     ),
+    "dots1": Family(grouped_query(_HEAD_NORM), expert_mlps(ExpertStyle(rule="first_k"))),
+    "exaone_moe": Family(
+        grouped_query(AttentionStyle(qk_norm="head", pattern=4)),
+        expert_mlps(ExpertStyle(rule="first_k", num_shared=1)),
+        defaults={"first_k_dense_replace": 1},
+    ),
     "minimax_m2": Family(
         grouped_query(AttentionStyle(qk_norm="heads")),
         _MIXTRAL_MLPS,

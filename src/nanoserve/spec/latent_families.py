@@ -110,5 +110,6 @@ LATENT_FAMILIES: Mapping[str, Family] = {
         defaults={"q_lora_rank": 2048, "first_k_dense_replace": 3},
     ),
     "glm4_moe_lite": latent_family(1, q_lora_rank=768, v_head_dim=256),
+    "mistral4": latent_family(0, q_lora_rank=1024, v_head_dim=128),
     "longcat_flash": Family(_longcat_mixers, _longcat_mlps, defaults={"num_experts": 512}),
 }

@@ -93,7 +93,7 @@ _ARITHMETIC = (  # keys that change the sizes of any family that has them
     "moe_latent_size",
     "zero_expert_num",
 )
-_WITH_VISION = frozenset({*TOWERS, "mllama", "gemma3n", "phi3_v", "step3p7"})
+_WITH_VISION = frozenset({*TOWERS, "gemma3n", "phi3_v"})
 
 
 def read_model_shape(config: Mapping[str, Any], path: str) -> ModelShape:

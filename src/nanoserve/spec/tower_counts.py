@@ -6,7 +6,7 @@ Source: the modelling files of transformers 5.24.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from nanoserve.spec.config_fields import MAX_LAYERS, MAX_WIDTH, ConfigFields
@@ -206,6 +206,35 @@ def _mistral3(vision: ConfigFields, text_size: int) -> int:
     return _pixtral(vision) + projector
 
 
+def _mllama(vision: ConfigFields, text_size: int) -> int:
+    """Llama 3.2 Vision: two stacks of layers, and positions for each shape of tiles."""
+    vit, depth = _plain_vit(vision)
+    size = vit.size
+    vit = replace(vit, has_attention_bias=False)
+    side = vision.size("image_size", MAX_PIXELS, 448) // vision.size("patch_size", MAX_PIXELS, 14)
+    ratios = vision.raw("supported_aspect_ratios")
+    num_shapes = 1 + (len(ratios) if isinstance(ratios, list) else 8)
+    patches = side * side + 1
+    tiles = vision.size("max_num_tiles", 64, 4)
+    count = depth * vit.layer()
+    count += vision.size("num_global_layers", MAX_LAYERS, 8) * (vit.layer() + 2)
+    count += size + _patches(vision, 14) * size + patches * size + 3 + 4 * size
+    count += num_shapes * tiles * size * (patches + 2)
+    return count + _mlp(width(vision, "vision_output_dim", 7680), text_size)
+
+
+def _step3(vision: ConfigFields, text_size: int) -> int:
+    """Step 3.7: layers with a scale on each branch, and two convolutions that shrink the image."""
+    size = width(vision, "width", 1536)
+    inner = int(size * min(vision.positive("mlp_ratio", 8960 / 1536), 64.0))
+    vit = _Vit(size, inner, size, True, True, False, 6 * size)
+    side = vision.size("image_size", MAX_PIXELS, 728) // vision.size("patch_size", MAX_PIXELS, 14)
+    count = vision.size("layers", MAX_LAYERS, 47) * vit.layer()
+    count += (_patches(vision, 14) + side * side + 2) * size
+    count += _mlp(9 * size, 2 * size) + _mlp(9 * 2 * size, 4 * size)
+    return count + 4 * size * text_size
+
+
 TOWERS: Mapping[str, CountTower] = {
     "gemma3": _siglip,
     "gemma4": _gemma4,
@@ -221,4 +250,6 @@ TOWERS: Mapping[str, CountTower] = {
     "llava": _clip(lambda _: 0),
     "llava_next": _clip(lambda text_size: text_size),
     "mistral3": _mistral3,
+    "mllama": _mllama,
+    "step3p7": _step3,
 }

@@ -97,6 +97,14 @@ _FAMILY_EXTRAS: dict[str, dict[str, Any]] = {
         "model_type": "pixtral", "hidden_size": 1024, "intermediate_size": 4096,
         "num_hidden_layers": 24, "num_attention_heads": 16, "head_dim": 64,
         "image_size": 1024, "patch_size": 16}},
+    "11B-Vision": {"vision_config": {
+        "hidden_size": 1280, "intermediate_size": 5120, "num_hidden_layers": 32,
+        "num_global_layers": 8, "attention_heads": 16, "image_size": 560, "patch_size": 14,
+        "max_num_tiles": 4, "vision_output_dim": 7680, "supported_aspect_ratios": [
+            [1, 1], [1, 2], [1, 3], [1, 4], [2, 1], [2, 2], [3, 1], [4, 1]]}},
+    "Step-3.7": {"vision_config": {
+        "width": 1536, "layers": 47, "heads": 16, "image_size": 728, "patch_size": 14,
+        "mlp_ratio": 8960 / 1536}},
     "llava-v1.6": {"vision_config": {
         "model_type": "clip_vision_model", "hidden_size": 1024, "intermediate_size": 4096,
         "num_hidden_layers": 24, "num_attention_heads": 16, "image_size": 336,
@@ -114,6 +122,9 @@ _MORE: dict[str, dict[str, Any]] = {  # families with no row: the configuration 
     "ernie4_5": {}, "ernie4_5_moe": {}, "phimoe": {}, "whisper": {}, "bart": {}, "t5": {},
     "mistral3": {}, "gpt_bigcode": {}, "glm4": {}, "glm": {}, "hunyuan_v1_dense": {"head_dim": 128},
     "gemma4_text": {}, "ministral3": {}, "phi": {},
+    "internlm3": {}, "arcee": {}, "olmo": {}, "mistral4": {}, "exaone_moe": {}, "dots1": {
+        "n_shared_experts": 2, "n_routed_experts": 128, "num_experts_per_tok": 6,
+        "first_k_dense_replace": 1},
 }  # fmt: skip
 _FROM_CLASS = frozenset(
     [
@@ -175,6 +186,7 @@ _FROM_CLASS = frozenset(
         "linear_num_heads",
         "mamba_d_ssm",
         "mamba_rms_norm",
+        "first_k_dense_replace",
         "vision_config",
         "text_config",
     ]
