@@ -39,9 +39,7 @@ def _attention(fields: ConfigFields, num_key_biases: int) -> LayerShape:
 
 def _crossed(own: LayerShape) -> LayerShape:
     """Return a self-attention and, beside it, one of the same widths over the encoder."""
-    if own.attention is None:
-        return own
-    cross = replace(own.attention, kind="cross")
+    cross = replace(own.attention, kind="cross") if own.attention else None
     return LayerShape(attention=own.attention, cross=cross, weights=own.weights * 2)
 
 

@@ -15,7 +15,7 @@ from nanoserve.spec.model_shape import ModelShape
 from nanoserve.spec.read_shape import read_model_shape
 
 _EMBEDDING = "token_embd.weight"
-_FAMILIES = {
+_FAMILIES = {  # llama.cpp's name to ours
     "llama": "llama",
     "qwen2": "qwen2",
     "qwen3": "qwen3",
@@ -36,6 +36,7 @@ _FAMILIES = {
     "seed_oss": "seed_oss",
     "minimax-m2": "minimax_m2",
 }
+ARCHITECTURES = tuple(_FAMILIES)
 _NAMES = {
     "embedding_length": "hidden_size",
     "block_count": "num_hidden_layers",
@@ -75,7 +76,7 @@ def model_shape_of_gguf(file: GGUFFile) -> ModelShape:
     architecture = common.text("general.architecture")
     if architecture not in _FAMILIES:
         what = f"{path} is of architecture {architecture[:80]}."
-        raise UnsupportedModelError(what, tuple(_FAMILIES))
+        raise UnsupportedModelError(what, ARCHITECTURES)
     if common.size("split.count", MAX_LAYERS, 1, low=0) > 1:
         common.fail_unsupported("split.count", "join the parts with llama-gguf-split --merge.")
     fields = ConfigFields(file.metadata, path, f"{architecture}.")

@@ -23,6 +23,7 @@ from nanoserve.spec.nemotron_family import NEMOTRON_H
 from nanoserve.spec.shape_fields import hidden_size, shape_fields, stated_flag
 from nanoserve.spec.tower_counts import TOWERS
 from nanoserve.spec.weight_parts import join, linear, norm, norm_layer
+from nanoserve.spec.zamba_family import ZAMBA2
 
 FAMILIES: Mapping[str, Family] = {
     **DENSE_FAMILIES,
@@ -34,6 +35,7 @@ FAMILIES: Mapping[str, Family] = {
     **ENCODER_FAMILIES,
     "nemotron_h": NEMOTRON_H,
     "nemotron-nas": NEMOTRON_NAS,
+    "zamba2": ZAMBA2,
 }
 _TEXT_SECTIONS = ("text_config", "llm_config", "language_config")
 _ALIASES = {  # other names of a family, and the text models of the multimodal ones

@@ -122,6 +122,8 @@ _MORE: dict[str, dict[str, Any]] = {  # families with no row: the configuration 
     "ernie4_5": {}, "ernie4_5_moe": {}, "phimoe": {}, "whisper": {}, "bart": {}, "t5": {},
     "mistral3": {}, "gpt_bigcode": {}, "glm4": {}, "glm": {}, "hunyuan_v1_dense": {"head_dim": 128},
     "gemma4_text": {}, "ministral3": {}, "phi": {},
+    "zamba2": {"num_mem_blocks": 2, "use_shared_attention_adapter": True, "layers_block_type":
+        ["mamba"] * 6 + ["hybrid"] + ["mamba"] * 5 + ["hybrid"] + ["mamba"] * 41},
     "internlm3": {}, "arcee": {}, "olmo": {}, "mistral4": {}, "exaone_moe": {}, "dots1": {
         "n_shared_experts": 2, "n_routed_experts": 128, "num_experts_per_tok": 6,
         "first_k_dense_replace": 1},
@@ -186,6 +188,7 @@ _FROM_CLASS = frozenset(
         "linear_num_heads",
         "mamba_d_ssm",
         "mamba_rms_norm",
+        "n_mamba_heads",
         "first_k_dense_replace",
         "vision_config",
         "text_config",

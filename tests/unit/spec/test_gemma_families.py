@@ -63,9 +63,10 @@ def test_gemma_3n_may_state_a_width_per_layer() -> None:
     """A list of widths, or one for all."""
     keys = {"num_kv_shared_layers": 2, "layer_types": NAMES}
     listed = tiny_shape("gemma3n_text", **keys, intermediate_size=[96, 64, 96, 64])
+    for_all = tiny_shape("gemma3n_text", **keys)
 
-    widths = [layer.mlp.intermediate_size for layer in listed.layers if layer.mlp]
-    assert widths == [96, 64, 96, 64]
+    assert [layer.mlp.intermediate_size for layer in listed.layers if layer.mlp] == [96, 64] * 2
+    assert [layer.mlp.intermediate_size for layer in for_all.layers if layer.mlp] == [96] * 4
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gguf.constants import MODEL_ARCH_NAMES
 
 from nanoserve.errors import CorruptFileError, UnsupportedModelError
 from nanoserve.spec.gguf_file import GGUFFile, GGUFTensor, read_gguf
-from nanoserve.spec.gguf_shape import model_shape_of_gguf
+from nanoserve.spec.gguf_shape import ARCHITECTURES, model_shape_of_gguf
 from nanoserve.spec.gguf_spec import spec_from_gguf
 from nanoserve.spec.model_dir import resolve_model
 from nanoserve.spec.model_shape import ModelShape
@@ -184,3 +185,8 @@ def test_a_file_without_an_embedding_is_refused() -> None:
     """Nothing else says how large the vocabulary is."""
     with pytest.raises(CorruptFileError, match="token_embd"):
         model_shape_of_gguf(GGUFFile(Path("x.gguf"), {"general.architecture": "llama"}, {}))
+
+
+def test_architectures_are_spelled_as_llama_cpp_spells_them() -> None:
+    """Every name is one that gguf-py writes."""
+    assert set(ARCHITECTURES) <= set(MODEL_ARCH_NAMES.values())
