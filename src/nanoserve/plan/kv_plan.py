@@ -9,22 +9,24 @@ from typing import Literal
 
 from nanoserve.errors import DoesNotFitError, OptionError
 from nanoserve.options import MIN_MODEL_LEN, MemoryPolicy
+from nanoserve.plan.kv_layout import CacheFormat, full_bytes_per_token
 from nanoserve.plan.memory_budget import MemoryReading
 from nanoserve.plan.pool_room import PoolRoom, reserve_bytes
 from nanoserve.spec.model_spec import ModelSpec
+from nanoserve.spec.spec_shape import shape_of_spec
 from nanoserve.units import ceil_div
 
 PoolBound = Literal["pool", "slots"]
 
 
 def kv_bytes_per_token(spec: ModelSpec, itemsize: int) -> int:
-    """Return the bytes of one token's K and V over all layers: `2 * L * K * D * itemsize`.
+    """Return the bytes of one token's K and V over all layers, as our engine keeps them.
 
-    The multiplier is KV heads, not query heads.
+    All tokens in every layer, windows included. The multiplier is KV heads, not query heads.
 
     Example: Llama 3.1 8B in bf16 needs 131,072 bytes (32 layers, 8 KV heads of 128).
     """
-    return 2 * spec.num_layers * spec.kv_size * itemsize
+    return full_bytes_per_token(shape_of_spec(spec), CacheFormat(itemsize=itemsize))
 
 
 def kv_bytes_per_block(spec: ModelSpec, block_size: int, itemsize: int) -> int:

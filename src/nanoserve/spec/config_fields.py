@@ -4,7 +4,7 @@ Knows nothing of any model family; `hf_config` and `gguf_spec` say which keys ex
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 from nanoserve.errors import CorruptFileError, UnsupportedModelError
@@ -22,12 +22,21 @@ class ConfigFields:
         values: What the file holds; nothing about it is trusted.
         path: Where it came from; stands in every error.
         prefix: Put before each key, e.g. `llama.`.
+        spellings: How the file spells a key, where errors should not say it our way.
     """
 
-    def __init__(self, values: Mapping[str, Any], path: str, prefix: str = "") -> None:
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        path: str,
+        prefix: str = "",
+        spellings: Mapping[str, str] | None = None,
+    ) -> None:
         self.path = path
         self._values = values
         self._prefix = prefix
+        self._spellings = spellings or {}
+        self._read: set[str] = set()
 
     def has(self, key: str) -> bool:
         """Whether the key is there with a value other than null."""
@@ -37,9 +46,23 @@ class ConfigFields:
         """Whether the key is there at all, null included."""
         return self._prefix + key in self._values
 
+    def spelled(self, key: str) -> str:
+        """Return the key as the file has it."""
+        return self._prefix + self._spellings.get(key, key)
+
     def raw(self, key: str) -> Any:
         """Return the value unchecked; None where absent."""
+        self._read.add(key)
         return self._values.get(self._prefix + key)
+
+    def skip(self, *keys: str) -> None:
+        """Say that these keys are understood, and of no account here."""
+        self._read.update(keys)
+
+    def unread(self, keys: Iterable[str]) -> str | None:
+        """Return the first of these keys that says something and was never asked for."""
+        unread = (key for key in keys if key not in self._read)
+        return next((key for key in unread if self._values.get(self._prefix + key)), None)
 
     def size(self, key: str, limit: int, default: int | None = None, low: int = 1) -> int:
         """Return an integer from `low` to `limit`; without a default the key is required."""
@@ -87,7 +110,7 @@ class ConfigFields:
 
     def fail_unsupported(self, key: str, why: str) -> NoReturn:
         """Raise for a key whose value asks for something not implemented."""
-        shown = f"{self._prefix + key} = {_shown(self.raw(key))}"
+        shown = f"{self.spelled(key)} = {_shown(self.raw(key))}"
         message = f"{self.path} has {shown}: {why}"
         raise UnsupportedModelError(message)
 
@@ -100,11 +123,11 @@ class ConfigFields:
         if value is not None:
             return value
         if default is None:
-            raise CorruptFileError(self.path, f"the key {self._prefix + key} is missing.")
+            raise CorruptFileError(self.path, f"the key {self.spelled(key)} is missing.")
         return default
 
     def _refuse(self, key: str, value: Any, expected: str) -> CorruptFileError:
-        problem = f"{self._prefix + key} is {_shown(value)}; expected {expected}."
+        problem = f"{self.spelled(key)} is {_shown(value)}; expected {expected}."
         return CorruptFileError(self.path, problem)
 
 

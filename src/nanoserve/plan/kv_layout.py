@@ -1,0 +1,185 @@
+"""What a cache costs, layer by layer: bytes per token, bytes per request, tokens held.
+
+The only place that multiplies layers by bytes. Pure arithmetic on shapes, for one rank; how an
+engine groups and pads layers is in `kv_groups`, what ranks share in `sharding`.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from nanoserve.plan.sharding import groups_on_rank, kv_heads_on_rank
+from nanoserve.spec.model_shape import AttentionShape, LayerShape, ModelShape, StateShape
+from nanoserve.units import ceil_div, round_up
+
+Holding = Literal["steady", "admitted"]
+_STATE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+_INDEX_SCALE_VALUES = 128  # an indexer's key is fp8 with a float32 scale per so many values
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFormat:
+    """How a cache is stored and shared.
+
+    Attributes:
+        itemsize: Bytes of one value of K, V or a latent.
+        state_itemsize: Bytes of one value of a state whose dtype the model does not fix, and of
+            the convolutions before states.
+        block_size: Tokens per block.
+        tp: Tensor-parallel ranks.
+        max_num_batched_tokens: Most tokens of one step, which a window holds beside its own.
+        num_spec_tokens: Tokens guessed ahead, for which convolutions remember more.
+        num_states: States of one request in each recurrent layer: 2 where vLLM aligns them
+            with blocks to cache prefixes.
+    """
+
+    itemsize: int = 2
+    state_itemsize: int = 2
+    block_size: int = 16
+    tp: int = 1
+    max_num_batched_tokens: int = 8192
+    num_spec_tokens: int = 0
+    num_states: int = 1
+
+
+def attention_bytes_per_token(attention: AttentionShape, cache: CacheFormat) -> int:
+    """Return the bytes one token takes in one layer, on one rank.
+
+    K and V of the KV heads on this rank, `heads * (k_dim + v_dim) * itemsize`. A latent is one
+    vector and whole on every rank; an indexer's key comes on top, in fp8. A layer that reads
+    another's K and V takes nothing.
+
+    Source: vLLM 0.32, v1/kv_cache_interface.py.
+    Example: DeepSeek-V3 takes 1,152 bytes in bf16, on each of 8 ranks as on one.
+    """
+    if attention.shares_with is not None:
+        return 0
+    index_bytes = attention.index_dim + 4 * ceil_div(attention.index_dim, _INDEX_SCALE_VALUES)
+    if attention.latent is not None:
+        width = attention.latent.kv_lora_rank + attention.latent.rope_dim
+        return width * cache.itemsize + index_bytes
+    heads = kv_heads_on_rank(attention.num_kv_heads, cache.tp)
+    return heads * (attention.head_dim + attention.v_head_dim) * cache.itemsize + index_bytes
+
+
+def state_bytes(state: StateShape, cache: CacheFormat) -> int:
+    """Return the bytes of one request's state in one layer, on one rank, whatever its length.
+
+    Source: vLLM 0.32, model_executor/layers/mamba/mamba_utils.py.
+    Example: a layer of Qwen3-Next in bf16 takes 1,097,728 bytes.
+    """
+    tp = cache.tp
+    groups = state.num_groups // tp
+    if state.kind == "mamba2":
+        groups = groups_on_rank(state.num_groups, tp)
+    channels = state.inner_size // tp + 2 * groups * state.state_size
+    taps = state.conv_kernel - 1 + cache.num_spec_tokens
+    values = state.inner_size // tp * state.state_size
+    itemsize = cache.state_itemsize if state.dtype is None else _STATE_BYTES[state.dtype]
+    return channels * taps * cache.state_itemsize + values * itemsize
+
+
+def tokens_held(
+    attention: AttentionShape,
+    num_tokens: int,
+    cache: CacheFormat,
+    holding: Holding,
+    num_encoder_tokens: int = 0,
+) -> int:
+    """Return the tokens of one request that a layer keeps, in whole blocks.
+
+    Args:
+        attention: The layer's attention.
+        num_tokens: Length of the request.
+        cache: Block size, and the most tokens of a step.
+        holding: `steady` while the request decodes, or `admitted`: the worst case vLLM sets
+            aside, in which a window or chunk also holds a whole step, and a window may
+            straddle one block more.
+        num_encoder_tokens: Tokens that cross-attention keeps.
+
+    Source: vLLM 0.32, max_memory_usage_bytes of v1/kv_cache_interface.py.
+    Example: a window of 1,024 with steps of 8,192 tokens is admitted with 577 blocks of 16.
+    """
+    if attention.kind == "cross":
+        return round_up(num_encoder_tokens, cache.block_size)
+    if attention.span is None:
+        return round_up(num_tokens, cache.block_size)
+    if holding == "steady":
+        return round_up(min(attention.span, num_tokens), cache.block_size)
+    if attention.kind == "chunked":
+        in_flight = attention.span + cache.max_num_batched_tokens
+        return round_up(min(in_flight, num_tokens), cache.block_size)
+    in_flight = attention.span - 1 + cache.max_num_batched_tokens
+    return round_up(min(in_flight, num_tokens), cache.block_size) + cache.block_size
+
+
+def layer_request_bytes(
+    layer: LayerShape,
+    num_tokens: int,
+    cache: CacheFormat,
+    holding: Holding,
+    num_encoder_tokens: int = 0,
+) -> int:
+    """Return the bytes of one request in one layer: K and V, and the state."""
+    total = 0 if layer.state is None else cache.num_states * state_bytes(layer.state, cache)
+    for attention in filter(None, (layer.attention, layer.cross)):
+        held = tokens_held(attention, num_tokens, cache, holding, num_encoder_tokens)
+        total += held * attention_bytes_per_token(attention, cache)
+    return total
+
+
+def kv_request_bytes(
+    shape: ModelShape,
+    num_tokens: int,
+    cache: CacheFormat,
+    holding: Holding = "steady",
+    num_encoder_tokens: int | None = None,
+) -> int:
+    """Return the bytes of one request over all layers, on one rank.
+
+    Args:
+        shape: The model.
+        num_tokens: Length of the request.
+        cache: How it is stored.
+        holding: See `tokens_held`.
+        num_encoder_tokens: Tokens cross-attention keeps; None for the model's most.
+
+    Note: This is the sum of layers. An engine that groups and pads them takes more; see
+    `kv_groups`.
+    """
+    encoder_tokens = num_encoder_tokens
+    if encoder_tokens is None:
+        encoder_tokens = shape.max_encoder_tokens or 0
+    return sum(
+        layer_request_bytes(layer, num_tokens, cache, holding, encoder_tokens)
+        for layer in shape.layers
+    )
+
+
+def growing_bytes_per_token(shape: ModelShape, cache: CacheFormat) -> int:
+    """Return what each further token costs once every window is full."""
+    return sum(
+        attention_bytes_per_token(layer.attention, cache)
+        for layer in shape.layers
+        if layer.attention is not None
+        and layer.attention.span is None
+        and layer.attention.kind != "cross"
+    )
+
+
+def full_bytes_per_token(shape: ModelShape, cache: CacheFormat) -> int:
+    """Return what a token costs where every layer keeps all tokens, windows or not.
+
+    So do engines without a hybrid cache: ours, and vLLM for chunked attention.
+
+    Example: Llama 3.1 8B in bf16 needs 131,072 bytes (32 layers, 8 KV heads of 128).
+    """
+    return sum(
+        attention_bytes_per_token(layer.attention, cache)
+        for layer in shape.layers
+        if layer.attention is not None and layer.attention.kind != "cross"
+    )
+
+
+def state_bytes_per_request(shape: ModelShape, cache: CacheFormat) -> int:
+    """Return the bytes of one request's states over all layers, on one rank."""
+    return sum(state_bytes(layer.state, cache) for layer in shape.layers if layer.state)
