@@ -15,8 +15,22 @@ MAX_GPUS = 4096
 _MAX_NAME_CHARS = 100
 _MAX_NEAREST = 4
 _IGNORED = frozenset(
-    "nvidia geforce tesla quadro amd instinct radeon gpu graphics generation edition workstation"
-    " corporation inc".split()
+    [
+        "nvidia",
+        "geforce",
+        "tesla",
+        "quadro",
+        "amd",
+        "instinct",
+        "radeon",
+        "gpu",
+        "graphics",
+        "generation",
+        "edition",
+        "workstation",
+        "corporation",
+        "inc",
+    ]
 )
 # What a short name means where several cards carry it: the one most people have.
 _PREFERRED = {
@@ -32,9 +46,9 @@ _SPLIT = re.compile(r"(?<=\d)(?=ti|super|ada|sxm|pcie|nvl)|(?<=ti)(?=super)|(?<=
 _WORD = re.compile(r"[a-z0-9]+")
 _MEMORY = re.compile(r"(\d+)(?:g|gb|gib)")
 _COUNT_FIRST = re.compile(
-    r"(\d{1,2}(?=\s[a-z])|\d{1,5}(?=\s?[x×*]))\s?(?:[x×*]\s?)?(.+)", re.IGNORECASE
+    r"(\d{1,2}(?=\s[a-z])|\d{1,5}(?=\s?[x\u00d7*]))\s?(?:[x\u00d7*]\s?)?(.+)", re.IGNORECASE
 )
-_COUNT_LAST = re.compile(r"(.+?)\s?(?:\sx|[:*×])\s?(\d{1,5})", re.IGNORECASE)
+_COUNT_LAST = re.compile(r"(.+?)\s?(?:\sx|[:*\u00d7])\s?(\d{1,5})", re.IGNORECASE)
 
 
 class GpuGroup(NamedTuple):

@@ -76,7 +76,7 @@ class GpuSpec:
         Args:
             weight_bits: Bits of one value, scales apart.
         """
-        is_eight_bit = 6 < weight_bits <= 8  # noqa: PLR2004
+        is_eight_bit = 6 < weight_bits <= 8
         return self.fp8_flops if is_eight_bit and self.has_fp8_units else self.half_flops
 
 

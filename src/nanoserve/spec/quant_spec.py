@@ -4,8 +4,8 @@ Owns what one weight of a format costs and which groups of parameters a format l
 16 bits. Knows no model: parameters by group are handed in. Reading a format out of a
 config.json is `quant_config`, the KV cache's formats are `kv_format`.
 
-Groups are `embedding`, `head`, `attention`, `mlp`, `experts`, `router`, `norms`, `vision`
-and `other`; formats of linear layers store `LINEAR_GROUPS`, formats of a file (GGUF, EXL) all.
+Groups are `embedding`, `head`, `attention`, `mlp`, `experts`, `shared_experts`, `router`,
+`norms`, `vision` and `other`; formats of linear layers store `LINEAR_GROUPS`, formats of a file (GGUF, EXL) all.
 """
 
 import csv
@@ -18,7 +18,7 @@ from nanoserve.errors import UnsupportedModelError
 from nanoserve.spec.ggml_types import GGML_TYPES
 
 FULL_BITS = 16  # what is left alone stays in bf16 or fp16
-LINEAR_GROUPS = frozenset({"attention", "mlp", "experts"})
+LINEAR_GROUPS = frozenset({"attention", "mlp", "experts", "shared_experts"})
 ALL_GROUPS = LINEAR_GROUPS | {"embedding", "head", "router", "norms", "vision", "other"}
 EXPERT_GROUPS = frozenset({"experts"})
 TYPICAL_FEATURES = 4096  # sides of a linear layer where nobody said; matters in the third digit
@@ -193,7 +193,7 @@ def weight_formats() -> dict[str, WeightFormat]:
         grouped_format("awq", 4, 128, zero_bits=4),
         gptq_format(4, 128),
         gptq_format(8, 128, has_order=False),
-        grouped_format("w4a16", 4, 128),
+        grouped_format("packed", 4, 128),
         grouped_format("hqq", 4, 64, zero_bits=16),
     ):
         named[one.name] = one
@@ -209,8 +209,8 @@ def weight_formats() -> dict[str, WeightFormat]:
         "awq": "awq-int4-g128",
         "gptq": "gptq-int4-g128",
         "gptq-int8": "gptq-int8-g128",
-        "int4": "w4a16-int4-g128",
-        "w4a16": "w4a16-int4-g128",
+        "int4": "packed-int4-g128",
+        "w4a16": "packed-int4-g128",
         "nf4": "bnb-4bit",
         "bnb": "bnb-4bit",
         "hqq": "hqq-int4-g64",
