@@ -16,6 +16,7 @@ ErrorKind = Literal[
     "too many requests for state",
     "unsupported",
     "option",
+    "unclear",  # something stopped it, and nothing says what
 ]
 Stage = Literal["start", "weights", "profile", "pool", "capture", "serving"]
 
