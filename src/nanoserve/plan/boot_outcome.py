@@ -57,7 +57,11 @@ _BROKEN_LINES: dict[OutcomeKind, str] = {
     "too many requests for state": "kv pool",
     "out of memory while serving": "activations",
 }
-_SERVES_LESS = ("sglang", "tensorrt-llm", "llama.cpp")  # a pool under one longest request is no refusal
+_SERVES_LESS = (
+    "sglang",
+    "tensorrt-llm",
+    "llama.cpp",
+)  # a pool under one longest request is no refusal
 
 
 @dataclass(frozen=True, slots=True)

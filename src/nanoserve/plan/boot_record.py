@@ -65,14 +65,26 @@ def boot_of_record(record: Mapping[str, Any]) -> LoggedBoot:
 
 _OUT_OF_MEMORY = r"out of memory|\boom\b|allocation failed|failed to allocate"
 _ACCOUNTS: tuple[tuple[str, ErrorKind, Stage], ...] = (  # asked in this order
-    (r"refused.{0,40}\bfree\b|\bfree\b.{0,20}(<|less than|below)", "free memory below utilization", "start"),
+    (
+        r"refused.{0,40}\bfree\b|\bfree\b.{0,20}(<|less than|below)",
+        "free memory below utilization",
+        "start",
+    ),
     (rf"(?=.*(captur|graph))(?=.*({_OUT_OF_MEMORY}))", "out of memory", "capture"),
     (rf"(?=.*\bload)(?=.*({_OUT_OF_MEMORY}))", "out of memory", "weights"),
     (rf"(?=.*(kv cache|pool|cache block))(?=.*({_OUT_OF_MEMORY}))", "out of memory", "pool"),
-    (r"zero blocks|blocks 0\b|(no|not enough) memory (left )?for (the )?(kv )?cache", "no room for pool", "pool"),
+    (
+        r"zero blocks|blocks 0\b|(no|not enough) memory (left )?for (the )?(kv )?cache",
+        "no room for pool",
+        "pool",
+    ),
     (r"negative|blocks is positive|mem-fraction-static", "no room for pool", "pool"),
     (r"(needs|needed|requires).{0,60}available", "request larger than pool", "pool"),
-    (r"(exceeds|larger than).{0,40}(cacheable|available|stored|cache)", "request larger than pool", "pool"),
+    (
+        r"(exceeds|larger than).{0,40}(cacheable|available|stored|cache)",
+        "request larger than pool",
+        "pool",
+    ),
 )
 _NEEDED = re.compile(r"([\d.]{1,12} GiB) (?:is )?needed|(?:needs|requires) ([\d.]{1,12} GiB)")
 _AVAILABLE = re.compile(r"([\d.]{1,12})(?: GiB)? available")
