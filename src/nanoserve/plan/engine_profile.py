@@ -81,7 +81,7 @@ PROFILES = (
     ),
     EngineProfile(
         engine="vllm",
-        since=(0, 9),
+        since=(0, 8),
         utilization=0.9,
         share_of="total",
         is_refused_below=True,
@@ -208,7 +208,7 @@ _ALIASES = {
     "llamacpp": "llama.cpp",
 }
 _NUMBERS = re.compile(r"\d{1,6}")
-_RELEASE = re.compile(r"v?(\d{1,4}(?:\.\d{1,6}){0,3})")
+_RELEASE = re.compile(r"v?(\d{1,4}(?:\.\d{1,6}){0,3})(?!\w)")
 
 
 def find_profile(text: str) -> EngineProfile:
@@ -239,7 +239,10 @@ def profile_of(engine: str, version: tuple[int, ...]) -> EngineProfile:
 
 
 def version_numbers(text: str) -> tuple[int, ...] | None:
-    """Return `v0.6.4.post1` as (0, 6, 4); None where the text starts with no version."""
+    """Return `v0.6.4.post1` as (0, 6, 4); None where the text starts with no version.
+
+    `0.2x` is none either: it could be any of ten.
+    """
     match = _RELEASE.match(text)
     return None if match is None else tuple(map(int, _NUMBERS.findall(match[1])))
 
