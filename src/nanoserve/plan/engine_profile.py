@@ -208,7 +208,7 @@ _ALIASES = {
     "llamacpp": "llama.cpp",
 }
 _NUMBERS = re.compile(r"\d{1,6}")
-_RELEASE = re.compile(r"v?(\d{1,4}(?:\.\d{1,6}){0,3})(?!\w)")
+_RELEASE = re.compile(r"v?(\d{1,4}(?:\.\d{1,6}){0,3})(?:rc\d{1,3}|[ab]\d{1,3})?(?!\w|\.\d)")
 
 
 def find_profile(text: str) -> EngineProfile:

@@ -5,6 +5,7 @@ the other. Never raises, whatever the text. What the figures mean is `preemption
 """
 
 import math
+import re
 from dataclasses import dataclass
 
 from nanoserve.plan.log_patterns import (
@@ -41,6 +42,11 @@ _GAUGES = {
 _ENGINES = ("vllm", "sglang", "nanoserve")
 _PREFIXES = tuple(f"{engine}{mark}" for engine in _ENGINES for mark in (":", "_"))
 _PERCENT = 100.0
+_CONFIG = re.compile(r"cache_config_info\{[^\n]{0,2000}")
+_BLOCKS, _BLOCK_SIZE = (
+    re.compile(r'num_gpu_blocks="(\d{1,12})"'),
+    re.compile(r'block_size="(\d{1,6})"'),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +109,18 @@ def _read_scrapes(text: str) -> ServingMetrics:
         value = max(0.0, values[-1] - values[0]) if is_counter and len(values) > 1 else values[-1]
         old = totals.get(field, 0.0)
         totals[field] = max(old, value) if field in ("pool_usage", "pool_tokens") else old + value
+    pool_tokens = _configured_tokens(text)
+    if pool_tokens:
+        totals.setdefault("pool_tokens", pool_tokens)
     return _metrics(engine, totals)
+
+
+def _configured_tokens(text: str) -> int | None:
+    """Return the pool's tokens from the labels vLLM hangs its settings on."""
+    config = _CONFIG.search(text)
+    blocks = config and _BLOCKS.search(config[0])
+    block_size = config and _BLOCK_SIZE.search(config[0])
+    return int(blocks[1]) * int(block_size[1]) if blocks and block_size else None
 
 
 def _sample(line: str) -> tuple[str, float] | None:
