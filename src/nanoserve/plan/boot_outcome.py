@@ -166,8 +166,9 @@ def _is_under_one_request(boot: LoggedBoot, request_bytes: int | None) -> bool:
         return boot.max_concurrency < 1
     if boot.tokens is not None and boot.max_model_len is not None:
         return boot.tokens < boot.max_model_len
-    has_both = boot.pool_bytes is not None and request_bytes is not None
-    return has_both and boot.pool_bytes < request_bytes
+    if boot.pool_bytes is None or request_bytes is None:
+        return False
+    return boot.pool_bytes < request_bytes
 
 
 def _is_crowded(boot: LoggedBoot) -> bool:

@@ -44,8 +44,8 @@ def boot_of_record(record: Mapping[str, Any]) -> LoggedBoot:
     """
     gpu = record.get("gpu")
     device = gpu if isinstance(gpu, Mapping) else {}
-    sizes = {name: _gib(record.get(key)) for name, key in _SIZES.items()}
-    counts = {name: _count(record.get(key)) for name, key in _COUNTS.items()}
+    sizes: dict[str, Any] = {name: _gib(record.get(key)) for name, key in _SIZES.items()}
+    counts: dict[str, Any] = {name: _count(record.get(key)) for name, key in _COUNTS.items()}
     eager = record.get("enforce_eager")
     return LoggedBoot(
         engine=_engine(record.get("engine")),

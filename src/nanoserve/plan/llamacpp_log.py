@@ -106,7 +106,7 @@ def read_llamacpp(text: str) -> LoggedBoot:
     findings.put("free_bytes", sum(free_mib) * MIB or None)
     is_ready = any(anchor in text for anchor in _READY)
     boot = LoggedBoot(engine="llama.cpp", is_ready=is_ready, error=_error(text))
-    return replace(boot, **findings.values)
+    return findings.complete(boot)
 
 
 def _buffers(text: str) -> dict[str, int]:
@@ -140,7 +140,6 @@ def _error(text: str) -> LoggedError | None:
     for pattern in _OUT_OF_MEMORY:
         if pattern.anchor in text:
             needed = _NEEDED.search(text, max(0, text.find("allocating ")))
-            size = needed and number(needed[1])
             error = find_error(text, (pattern,), _STAGE_MARKS, (), {})
-            return error and replace(error, need_bytes=size and round(size * MIB))
+            return error and replace(error, need_bytes=mib(needed[1]) if needed else None)
     return find_error(text, _REFUSALS, _STAGE_MARKS, (), {})

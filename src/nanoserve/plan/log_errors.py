@@ -5,9 +5,9 @@ brings its own refusals and its own marks of where a boot stands.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nanoserve.plan.log_patterns import WINDOW, positions, sized
 from nanoserve.plan.logged_boot import ErrorKind, LoggedError, Stage
@@ -65,7 +65,7 @@ def find_error(
     refusals: tuple[ErrorPattern, ...],
     marks: tuple[StageMark, ...],
     trace_marks: tuple[StageMark, ...],
-    readers: dict[str, Callable[[str], int | None]],
+    readers: Mapping[str, Callable[[str], int | None]],
 ) -> LoggedError | None:
     """Return the first thing that stopped the boot; None where nothing did.
 
@@ -140,14 +140,14 @@ def _refusal(
     position: int,
     refusal: ErrorPattern,
     marks: tuple[StageMark, ...],
-    readers: dict[str, Callable[[str], int | None]],
+    readers: Mapping[str, Callable[[str], int | None]],
 ) -> LoggedError:
     stage = refusal.stage or stage_at(text, position, marks)
     error = LoggedError(refusal.kind, text[position : position + _TEXT_CHARS].strip(), stage)
     match = refusal.regex and refusal.regex.search(text, position, position + WINDOW)
     if not match:
         return error
-    figures = {
+    figures: dict[str, Any] = {
         name: readers[name](group) for name, group in match.groupdict().items() if group is not None
     }
     return replace(error, **figures)

@@ -4,8 +4,8 @@ Every figure may be missing: logs are cut, and engines leave things out. Figures
 GPU's; where ranks differ, the one that decides (least free, smallest pool, most weights).
 """
 
-from dataclasses import dataclass, field, fields
-from typing import Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
 ErrorKind = Literal[
     "out of memory",  # an allocation failed; `stage` says during what
@@ -145,7 +145,7 @@ class Findings:
     Owned by one reader; `put` keeps the figure that decides.
     """
 
-    values: dict[str, int | float | str | bool] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
 
     def put(self, name: str, value: int | float | str | bool | None, keep: str = "last") -> None:
         """Store a figure.
@@ -160,6 +160,9 @@ class Findings:
         old = self.values.get(name)
         if old is None or keep == "last":
             self.values[name] = value
-        elif keep in ("min", "max") and isinstance(old, int | float):
-            assert isinstance(value, int | float), f"{name} is a number and a text"  # noqa: S101
+        elif keep in ("min", "max"):
             self.values[name] = min(old, value) if keep == "min" else max(old, value)
+
+    def complete(self, boot: LoggedBoot) -> LoggedBoot:
+        """Return the boot with every figure found."""
+        return replace(boot, **self.values)

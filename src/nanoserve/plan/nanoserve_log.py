@@ -5,7 +5,6 @@ Their wording is made in `boot_report`, `boot_info`, `boot_plan`, `kv_plan` and
 """
 
 import re
-from dataclasses import replace
 
 from nanoserve.plan.log_errors import ErrorPattern, StageMark, failed_memory, find_error
 from nanoserve.plan.log_patterns import (
@@ -108,7 +107,7 @@ def read_nanoserve(text: str) -> LoggedBoot:
         is_ready=_READY.search(text) is not None,
         error=find_error(text, _REFUSALS, _STAGE_MARKS, (), _READERS),
     )
-    return replace(boot, **findings.values)
+    return findings.complete(boot)
 
 
 def _table(text: str) -> dict[str, int]:

@@ -136,7 +136,7 @@ def read_sglang(text: str) -> LoggedBoot:
     if error is not None and error.kind == "out of memory" and is_capture:
         error = replace(error, stage="capture")
     boot = LoggedBoot(engine="sglang", is_ready=_READY in text, error=error)
-    return replace(boot, **findings.values)
+    return findings.complete(boot)
 
 
 def _add_pool(text: str, findings: Findings) -> None:

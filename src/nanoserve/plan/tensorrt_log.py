@@ -4,8 +4,6 @@ Source: `kvCacheManager.cpp`, `trtGptModelInflightBatching.cpp`, `_util.py` (KV 
 creator) and `model_loader.py`.
 """
 
-from dataclasses import replace
-
 from nanoserve.plan.log_errors import ErrorPattern, StageMark, failed_memory, find_error
 from nanoserve.plan.log_patterns import (
     NUMBER,
@@ -113,4 +111,4 @@ def read_tensorrt(text: str) -> LoggedBoot:
     error = find_error(text, _REFUSALS, _STAGE_MARKS, (), {})
     is_ready = any(anchor in text for anchor in _READY)
     boot = LoggedBoot(engine="tensorrt-llm", is_ready=is_ready, error=error)
-    return replace(boot, **findings.values)
+    return findings.complete(boot)

@@ -132,7 +132,7 @@ def read_vllm(text: str) -> LoggedBoot:
     if error is not None and _SAMPLER in text:
         error = replace(error, stage="capture")
     boot = LoggedBoot(engine="vllm", is_ready=is_ready, error=error)
-    return replace(boot, **findings.values)
+    return findings.complete(boot)
 
 
 def _refusals(text: str) -> tuple[ErrorPattern, ...]:

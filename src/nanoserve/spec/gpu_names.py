@@ -6,7 +6,7 @@ all lead somewhere; a name that could be two cards with different memory is refu
 
 import difflib
 import re
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from nanoserve.errors import OptionError
 from nanoserve.spec.gpu_spec import GpuSpec, gpu_table
@@ -51,10 +51,16 @@ _COUNT_FIRST = re.compile(
 _COUNT_LAST = re.compile(r"(.+?)\s?(?:\sx|[:*\u00d7])\s?(\d{1,5})", re.IGNORECASE)
 
 
-class GpuGroup(NamedTuple):
-    """Several GPUs of one kind."""
+@dataclass(frozen=True, slots=True)
+class GpuGroup:
+    """Several GPUs of one kind.
 
-    count: int
+    Attributes:
+        num_gpus: How many.
+        gpu: Each of them.
+    """
+
+    num_gpus: int
     gpu: GpuSpec
 
 

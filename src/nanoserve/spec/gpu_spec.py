@@ -84,7 +84,7 @@ class GpuSpec:
 def gpu_table() -> tuple[GpuSpec, ...]:
     """Return every GPU of the packaged table, in its order."""
     path = files("nanoserve.spec") / "data" / "gpus.csv"
-    with path.open(encoding="utf-8", newline="") as lines:
+    with path.open(encoding="utf-8") as lines:
         return tuple(_read_row(row) for row in csv.DictReader(lines))
 
 

@@ -264,5 +264,5 @@ def gguf_file_formats() -> dict[str, WeightFormat]:
 def quant_rows() -> tuple[dict[str, str], ...]:
     """Return the packaged table of formats, row by row as text."""
     path = files("nanoserve.spec") / "data" / "quant_bits.csv"
-    with path.open(encoding="utf-8", newline="") as lines:
+    with path.open(encoding="utf-8") as lines:
         return tuple(csv.DictReader(lines))

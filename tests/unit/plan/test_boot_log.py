@@ -2,6 +2,7 @@
 
 import random
 import time
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -90,7 +91,7 @@ def test_damaged_logs_are_read(data: st.DataObject) -> None:
     text = log_of(data.draw(st.sampled_from(records())))
     pieces = data.draw(st.lists(st.integers(0, len(text)), max_size=6))
     cuts = sorted({0, len(text), *pieces})
-    parts = [text[start:end] for start, end in zip(cuts, cuts[1:], strict=False)]
+    parts = [text[start:end] for start, end in pairwise(cuts)]
     noise = data.draw(st.text(max_size=20))
 
     read_boot_log(noise.join(data.draw(st.permutations(parts))))

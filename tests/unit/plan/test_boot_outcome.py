@@ -1,6 +1,7 @@
 """What became of a boot, by its error or by its figures."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -92,7 +93,7 @@ def test_a_failed_allocation_of_nobody_at_no_stage_is_unknown() -> None:
         ({}, "unknown"),
     ],
 )
-def test_without_an_error_the_figures_speak(figures: dict[str, float], kind: str) -> None:
+def test_without_an_error_the_figures_speak(figures: dict[str, Any], kind: str) -> None:
     """A recorded boot, or a log that is cut, is judged by what it has."""
     boot = replace(VLLM, **figures)
 

@@ -1,5 +1,7 @@
 """What engines take beside the weights, against boots that were measured."""
 
+from typing import Any
+
 import pytest
 
 from nanoserve.plan.engine_memory import (
@@ -17,8 +19,12 @@ from nanoserve.plan.engine_profile import find_profile
 from nanoserve.plan.interval import Interval
 from nanoserve.units import GIB
 
-H100_BATCH = {"max_num_seqs": 1024, "max_num_batched_tokens": 8192, "max_model_len": 8192}
-V0_BATCH = {"max_num_seqs": 256, "max_num_batched_tokens": 2048}
+H100_BATCH: dict[str, Any] = {
+    "max_num_seqs": 1024,
+    "max_num_batched_tokens": 8192,
+    "max_model_len": 8192,
+}
+V0_BATCH: dict[str, Any] = {"max_num_seqs": 256, "max_num_batched_tokens": 2048}
 
 # Peaks that vLLM logged on an H100 with 1,024 slots and 8,192 tokens a step.
 # Source: llm-d's published accuracy report.

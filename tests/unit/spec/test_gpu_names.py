@@ -87,7 +87,7 @@ def test_several_gpus(spelled: str, count: int, name: str) -> None:
     """A count may stand before the name or after it."""
     group = find_gpus(spelled)
 
-    assert (group.count, group.gpu.name) == (count, name)
+    assert (group.num_gpus, group.gpu.name) == (count, name)
 
 
 @pytest.mark.parametrize("spelled", ["0xH100", "99999xH100"])
