@@ -61,7 +61,7 @@ def activation_bytes(profile: EngineProfile, load: EngineLoad) -> Interval:
     Source: fitted on the H100 boots that llm-d publishes and held against other boots;
     vision towers, MoE workspaces and linear attention take more and are not in it.
     """
-    fixed = Interval.exactly(profile.fixed_activation_bytes)
+    fixed = Interval.scaled(profile.fixed_gib, GIB)
     sampler = fixed + Interval.scaled(profile.sampler_factors, load.max_num_seqs * load.vocab_size)
     width = 3 * (load.active_intermediate_size + load.hidden_size)
     rows = step_tokens(profile, load) * load.value_bytes * width
@@ -103,8 +103,10 @@ def pool_bytes(
         graph_estimate: Of recorded steps; None takes nothing off.
     """
     held = activation + non_torch
-    if profile.graphs == "estimate in budget" and graph_estimate is not None:
+    if graph_estimate is not None and profile.graphs == "estimate in budget":
         held += graph_estimate
+    if graph_estimate is not None and profile.graphs == "estimate perhaps in budget":
+        held += Interval(0, 0, graph_estimate.mid)
     return held.taken_from(requested_bytes - weight_bytes)
 
 

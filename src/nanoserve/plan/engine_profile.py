@@ -11,7 +11,9 @@ from nanoserve.errors import OptionError
 from nanoserve.units import GIB
 
 Share = Literal["total", "free at start", "free after load", "demand"]
-GraphRule = Literal["outside", "estimate in budget", "measured in budget", "none"]
+GraphRule = Literal[
+    "outside", "estimate in budget", "estimate perhaps in budget", "measured in budget", "none"
+]
 Factors = tuple[float, float, float]  # low, likely, high
 
 
@@ -28,7 +30,7 @@ class EngineProfile:
         sampler_factors: Bytes for each slot and word of the vocabulary that the step over a
             full batch of logits takes.
         mlp_factors: Times the bytes of the MLP's and the residual's rows in the largest step.
-        fixed_activation_bytes: What any step takes beside them.
+        fixed_gib: What any step takes beside the sampler.
         is_chunked: Whether the profiled step is one token budget rather than a whole prompt.
         graphs: How recorded steps are paid for.
         graph_gib: What they take, where nobody measured.
@@ -45,7 +47,7 @@ class EngineProfile:
     is_refused_below: bool
     sampler_factors: Factors
     mlp_factors: Factors
-    fixed_activation_bytes: int
+    fixed_gib: Factors
     is_chunked: bool
     graphs: GraphRule
     graph_gib: Factors
@@ -58,7 +60,9 @@ class EngineProfile:
 _LARGE_BYTES = 70 * GIB
 _HUGE_BYTES = 160 * GIB
 _VLLM_GRAPHS: Factors = (0.05, 0.5, 2.0)
-_VLLM_LONE: Factors = (0.03, 0.16, 0.5)
+_VLLM_LONE: Factors = (0.03, 0.12, 0.5)
+_VLLM_FIXED: Factors = (0, 0.16, 0.2)
+_NOTHING: Factors = (0, 0, 0)
 _VLLM_PEERS: Factors = (0.3, 2.1, 4.0)
 
 PROFILES = (
@@ -70,14 +74,31 @@ PROFILES = (
         is_refused_below=False,
         sampler_factors=(32, 39, 52),
         mlp_factors=(0.8, 0.95, 1.3),
-        fixed_activation_bytes=0,
+        fixed_gib=_NOTHING,
         is_chunked=False,
         graphs="outside",
         graph_gib=(0.1, 1.0, 3.0),
-        lone_gib=_VLLM_LONE,
+        lone_gib=(0.05, 0.4, 0.6),
         peer_gib=_VLLM_PEERS,
         block_size=16,
-        source="V0: worker.py determine_num_available_blocks; factors from 12 recorded boots",
+        source="worker.py determine_num_available_blocks: the driver's context is measured with the rest",
+    ),
+    EngineProfile(
+        engine="vllm",
+        since=(0, 7),
+        utilization=0.9,
+        share_of="total",
+        is_refused_below=False,
+        sampler_factors=(32, 39, 52),
+        mlp_factors=(0.8, 0.95, 1.3),
+        fixed_gib=_NOTHING,
+        is_chunked=False,
+        graphs="outside",
+        graph_gib=(0.1, 1.0, 3.0),
+        lone_gib=(0.03, 0.07, 0.5),
+        peer_gib=_VLLM_PEERS,
+        block_size=16,
+        source="memory_profiling(): the driver's context is there before the measurement starts",
     ),
     EngineProfile(
         engine="vllm",
@@ -85,9 +106,9 @@ PROFILES = (
         utilization=0.9,
         share_of="total",
         is_refused_below=True,
-        sampler_factors=(6, 14.2, 18),
+        sampler_factors=(6, 14.2, 39),
         mlp_factors=(0.8, 1.0, 1.3),
-        fixed_activation_bytes=int(0.16 * GIB),
+        fixed_gib=_VLLM_FIXED,
         is_chunked=True,
         graphs="outside",
         graph_gib=_VLLM_GRAPHS,
@@ -104,7 +125,7 @@ PROFILES = (
         is_refused_below=True,
         sampler_factors=(6, 14.2, 18),
         mlp_factors=(0.8, 1.0, 1.3),
-        fixed_activation_bytes=int(0.16 * GIB),
+        fixed_gib=_VLLM_FIXED,
         is_chunked=True,
         graphs="estimate in budget",
         graph_gib=_VLLM_GRAPHS,
@@ -119,16 +140,16 @@ PROFILES = (
         utilization=0.92,
         share_of="total",
         is_refused_below=True,
-        sampler_factors=(6, 14.2, 18),
+        sampler_factors=(6.5, 10, 14.2),
         mlp_factors=(0.8, 1.0, 1.3),
-        fixed_activation_bytes=int(0.16 * GIB),
+        fixed_gib=_NOTHING,
         is_chunked=True,
-        graphs="outside",
+        graphs="estimate perhaps in budget",
         graph_gib=_VLLM_GRAPHS,
         lone_gib=_VLLM_LONE,
         peer_gib=_VLLM_PEERS,
         block_size=16,
-        source="model runner v2: five recorded boots sum to the budget without the estimate",
+        source="model runner v2 leaves the estimate out of the budget, v1 does not; recorded boots",
     ),
     EngineProfile(
         engine="sglang",
@@ -136,14 +157,14 @@ PROFILES = (
         utilization=None,
         share_of="free at start",
         is_refused_below=False,
-        sampler_factors=(0, 0, 0),
-        mlp_factors=(0, 0, 0),
-        fixed_activation_bytes=0,
+        sampler_factors=_NOTHING,
+        mlp_factors=_NOTHING,
+        fixed_gib=_NOTHING,
         is_chunked=True,
         graphs="outside",
         graph_gib=(0.3, 1.5, 6.5),
-        lone_gib=(0, 0, 0),
-        peer_gib=(0, 0, 0),
+        lone_gib=_NOTHING,
+        peer_gib=_NOTHING,
         block_size=1,
         source="server_args.py and model_runner.py: pool = free after load - (1 - f) free before",
     ),
@@ -153,9 +174,9 @@ PROFILES = (
         utilization=0.9,
         share_of="free after load",
         is_refused_below=False,
-        sampler_factors=(0, 0, 0),
+        sampler_factors=_NOTHING,
         mlp_factors=(0.8, 1.0, 1.3),
-        fixed_activation_bytes=0,
+        fixed_gib=_NOTHING,
         is_chunked=True,
         graphs="outside",
         graph_gib=(0.1, 0.5, 2.0),
@@ -170,12 +191,12 @@ PROFILES = (
         utilization=None,
         share_of="demand",
         is_refused_below=False,
-        sampler_factors=(0, 0, 0),
+        sampler_factors=_NOTHING,
         mlp_factors=(0.8, 1.0, 2.0),
-        fixed_activation_bytes=0,
+        fixed_gib=_NOTHING,
         is_chunked=True,
         graphs="none",
-        graph_gib=(0, 0, 0),
+        graph_gib=_NOTHING,
         lone_gib=(0.3, 0.5, 0.8),
         peer_gib=(0.3, 0.5, 0.8),
         block_size=1,
@@ -187,12 +208,12 @@ PROFILES = (
         utilization=0.9,
         share_of="total",
         is_refused_below=False,
-        sampler_factors=(0, 0, 0),
-        mlp_factors=(0, 0, 0),
-        fixed_activation_bytes=0,
+        sampler_factors=_NOTHING,
+        mlp_factors=_NOTHING,
+        fixed_gib=_NOTHING,
         is_chunked=True,
         graphs="measured in budget",
-        graph_gib=(0, 0, 0),
+        graph_gib=_NOTHING,
         lone_gib=(0.3, 0.5, 0.8),
         peer_gib=(0.3, 0.5, 0.8),
         block_size=16,
