@@ -25,7 +25,7 @@ _PREFIX = re.compile(
     r"|(?:INFO|DEBUG|WARNING|ERROR|CRITICAL)\s\d\d-\d\d\s\d\d:\d\d:\d\d(?:[.,]\d{1,6})?"
     r"|\[[\w./-]{1,80}\.py:\d{1,6}\]"
     r"|[\w./-]{1,80}\.py:\d{1,6}\]"
-    r"|\[\d{4}-\d\d-\d\d[ T][\d:.,]{5,20}(?:\s(?:DP|TP|PP|EP|ATTN_TP|ATTN_DP|MOE_EP)\d{1,4}){0,4}\]"
+    r"|\[(?:\d{4}-\d\d-\d\d[ T])?\d\d:\d\d:\d\d[\d.,]{0,10}Z?(?:\s(?:DP|TP|PP|EP|ATTN_TP|ATTN_DP|MOE_EP)\d{1,4}){0,4}\]"
     r"|\[TensorRT-LLM\]\[(?:INFO|WARNING|ERROR)\]"
     r"|\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\]"
     r"|\[TRT-LLM\](?:\s\[[A-Z]\])?"

@@ -15,7 +15,6 @@ from nanoserve.plan.log_patterns import (
     find_figures,
     gib,
     line_pattern,
-    positions,
     share,
 )
 from nanoserve.plan.logged_boot import Findings, LoggedBoot
@@ -96,6 +95,7 @@ _REFUSALS = (
     ErrorPattern("Not enough memory. Please try to increase", "no room for pool", None, "pool"),
     ErrorPattern("Not enough memory; please try to increase", "no room for pool", None, "pool"),
     ErrorPattern("max_mamba_cache_size is too small", "too many requests for state", None, "pool"),
+    ErrorPattern("Capture cuda graph failed", "unclear", None, "capture"),
     ErrorPattern("The memory capacity is unbalanced", "memory changed while measuring"),
     ErrorPattern("Unsupported architectures", "unsupported", None, "start"),
     ErrorPattern("are not supported for now", "unsupported", None, "start"),
@@ -132,9 +132,8 @@ def read_sglang(text: str) -> LoggedBoot:
     _add_pool(text, findings)
     findings.put("total_bytes", failed_memory(text).total_bytes, "first")
     error = find_error(text, _REFUSALS, _STAGE_MARKS, _TRACE_MARKS, {})
-    is_capture = next(positions(text, "Capture cuda graph failed"), None) is not None
-    if error is not None and error.kind == "out of memory" and is_capture:
-        error = replace(error, stage="capture")
+    if error is not None and error.kind == "unclear" and "out of memory" in error.text:
+        error = replace(error, kind="out of memory")
     boot = LoggedBoot(engine="sglang", is_ready=_READY in text, error=error)
     return findings.complete(boot)
 

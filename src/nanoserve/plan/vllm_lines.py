@@ -112,6 +112,12 @@ VLLM_LINES = (
     line_pattern(
         "Available KV cache memory:", rf"memory:\s?{NUMBER}\s?GiB", Figure("pool_bytes", gib, "min")
     ),
+    line_pattern(
+        "Initial free memory",
+        rf"memory {NUMBER} GiB, reserved {NUMBER} GiB memory for KV Cache",
+        Figure("free_bytes", gib, "min"),
+        Figure("pool_bytes", gib, "min"),
+    ),
     *(
         line_pattern(f"# {name} blocks:", rf"blocks:\s?{NUMBER}", *_BLOCKS)
         for name in ("GPU", "cuda", "CUDA", "rocm", "hip", "xpu", "npu", "hpu", "cpu")

@@ -74,6 +74,15 @@ _REFUSALS = (
     ErrorPattern("is greater than the derived max_model_len", "option", None, "start"),
     ErrorPattern("error: unrecognized arguments", "option", None, "start"),
 )
+_UNCLEAR = tuple(  # what is printed whatever stopped the engine
+    ErrorPattern(anchor, "unclear")
+    for anchor in (
+        "EngineCore failed to start",
+        "EngineCore hit an exception",
+        "Engine core initialization failed",
+        "Engine process failed to start",
+    )
+)
 _STAGE_MARKS = (
     StageMark("Initializing an LLM engine", "weights"),
     StageMark("Initializing a V1 LLM engine", "weights"),
@@ -129,6 +138,8 @@ def read_vllm(text: str) -> LoggedBoot:
     findings.put("total_bytes", memory.total_bytes, "first")
     is_ready = any(anchor in text for anchor in READY)
     error = find_error(text, _refusals(text), _STAGE_MARKS, _TRACE_MARKS, _READERS)
+    if error is None and not is_ready:
+        error = find_error(text, _UNCLEAR, _STAGE_MARKS, _TRACE_MARKS, {})
     if error is not None and _SAMPLER in text:
         error = replace(error, stage="capture")
     boot = LoggedBoot(engine="vllm", is_ready=is_ready, error=error)

@@ -25,6 +25,8 @@ SAYS = "Available KV cache memory: 55.15 GiB"
         f"vllm-1  | INFO 06-02 05:17:18 [core.py:387] {SAYS}",
         f"2026-04-19 12:21:45.867 | (EngineCore pid=207) INFO 04-19 10:21:45 [m.py:48] {SAYS}",
         f"[2025-03-14 09:20:11 DP0 TP0] {SAYS}",
+        f"[23:17:01 TP7] {SAYS}",
+        f" | [2025-03-10T15:07:20Z] ERROR 03-10 08:07:20 [core.py:302] {SAYS}",
         f"[TensorRT-LLM][INFO] {SAYS}",
         f"[02/14/2025-09:38:53] [TRT-LLM] [I] {SAYS}",
         f"0.00.476.244 I {SAYS}",

@@ -274,3 +274,25 @@ def test_preemptions_of_the_log() -> None:
     )
 
     assert boot.num_preemptions == 51
+
+
+def test_a_pool_that_was_stated() -> None:
+    """With its bytes on the command line nothing is profiled."""
+    boot = read(
+        "INFO [gpu_worker.py:492] Initial free memory 31.16 GiB, reserved 4.25 GiB memory for KV Cache "
+        "as specified by kv_cache_memory_bytes config and skipped memory profiling."
+    )
+
+    assert (boot.free_bytes, boot.pool_bytes) == (gib(31.16), gib(4.25))
+
+
+def test_an_engine_that_failed_for_a_reason_of_its_own() -> None:
+    """A boot that got as far as its pool and stopped is no healthy one."""
+    log = "Available KV cache memory: 6.94 GiB\nERROR [core.py:1100] EngineCore failed to start.\n"
+    known = read(f"{log}ValueError: No available memory for the cache blocks.").error
+    unknown = read(log).error
+
+    assert known is not None
+    assert known.kind == "no room for pool"
+    assert unknown is not None
+    assert (unknown.kind, unknown.stage) == ("unclear", "pool")
