@@ -6,6 +6,7 @@ own module; `boot_outcome` says what the figures mean.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from nanoserve.plan import llamacpp_log, nanoserve_log, sglang_log, tensorrt_log, vllm_log
@@ -49,10 +50,10 @@ def read_boot_log(text: str) -> LoggedBoot:
     reader = READERS[engine]
     boots = _boots(plain, reader.start)
     for boot in reversed(boots[-_MAX_BOOTS:]):
-        found = reader.read(boot)
+        found = _read(reader, boot)
         if found.error is not None or found.is_ready or found.pool_bytes is not None:
             return found
-    return reader.read(boots[-1])
+    return _read(reader, boots[-1])
 
 
 def recognise_engine(plain: str) -> str | None:
@@ -62,6 +63,14 @@ def recognise_engine(plain: str) -> str | None:
     }
     engine = max(hits, key=lambda name: hits[name])
     return engine if hits[engine] else None
+
+
+def _read(reader: EngineReader, text: str) -> LoggedBoot:
+    """Read one boot. A server that came to serve was stopped by nothing that came before."""
+    found = reader.read(text)
+    if found.is_ready and found.error is not None and found.error.stage != "serving":
+        return replace(found, error=None)
+    return found
 
 
 def _of_no_engine(plain: str) -> LoggedBoot:

@@ -19,6 +19,7 @@ from nanoserve.plan.log_patterns import (
 _BLOCKS = (Figure("num_blocks", count, "min"),)
 _UTILIZATION = Figure("utilization", share)
 VLLM_LINES = (
+    line_pattern("vllm v", r"vllm v(\d{1,3}\.\d[\w.+-]{0,40})", Figure("version", str)),
     line_pattern(
         "API server version", r"API server version v?([\w.+-]{3,40})", Figure("version", str)
     ),

@@ -60,6 +60,16 @@ def test_a_restart_that_says_nothing_yet_is_passed_over() -> None:
     assert boot.error is not None
 
 
+def test_a_server_that_serves_was_not_stopped() -> None:
+    """An error before it was ready was got over; one afterwards is told."""
+    memory = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+
+    assert read_boot_log(FAILED + HEALTHY).error is None
+    after = read_boot_log(HEALTHY + memory)
+    assert after.error is not None
+    assert after.error.stage == "serving"
+
+
 def test_an_error_of_no_known_engine() -> None:
     """A failed allocation alone is read; whose it is stays open."""
     boot = read_boot_log(
