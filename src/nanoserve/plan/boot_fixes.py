@@ -69,6 +69,11 @@ def suggest_fixes(boot: LoggedBoot) -> tuple[Fix, ...]:
     return tuple(fix for fix in fixes if fix is not None)
 
 
+def _device_bytes(boot: LoggedBoot) -> int | None:
+    """Return what the utilization is a share of; SGLang's is one of what was free."""
+    return boot.total_bytes or boot.free_bytes
+
+
 def _flag(boot: LoggedBoot, name: str, value: float | None = None) -> str | None:
     flags = _FLAGS.get(boot.engine or "vllm", {})
     pattern = flags.get(name)
@@ -85,7 +90,7 @@ def _shorter_length(boot: LoggedBoot) -> Fix | None:
     change = _flag(boot, "length", fitting)
     need = error.need_bytes if error else None
     freed = round(need * (1 - fitting / length)) if need else 0
-    return (change and Fix(change, f"a request of {fitting:,} tokens fits", freed)) or None
+    return None if change is None else Fix(change, f"a request of {fitting:,} tokens fits", freed)
 
 
 def _fitting_len(boot: LoggedBoot, length: int | None) -> int | None:
@@ -103,24 +108,26 @@ def _fitting_len(boot: LoggedBoot, length: int | None) -> int | None:
 
 def _more_of_the_device(boot: LoggedBoot) -> Fix | None:
     """Raise the utilization by what is missing, in hundredths, while it stays free."""
+    device_bytes = _device_bytes(boot)
     missing = _missing_bytes(boot)
-    if not missing or boot.utilization is None or not boot.total_bytes:
+    if not missing or boot.utilization is None or not device_bytes:
         return None
-    steps = math.ceil(missing / boot.total_bytes / _STEP)
+    steps = math.ceil(missing / device_bytes / _STEP)
     utilization = round(boot.utilization + steps * _STEP, 2)
     change = _flag(boot, "utilization", utilization)
     if change is None or utilization > _most_utilization(boot):
         return None
-    gained = round((utilization - boot.utilization) * boot.total_bytes)
-    headroom = round((1 - utilization) * boot.total_bytes)
+    gained = round((utilization - boot.utilization) * device_bytes)
+    headroom = round((1 - utilization) * device_bytes)
     effect = f"{format_bytes(gained)} more for the pool; {format_bytes(headroom)} stay for the rest"
     return Fix(change, effect, gained) if gained >= missing else None
 
 
 def _most_utilization(boot: LoggedBoot) -> float:
-    if boot.free_bytes is None or not boot.total_bytes:
+    device_bytes = _device_bytes(boot)
+    if boot.free_bytes is None or not device_bytes:
         return MAX_UTILIZATION
-    return min(MAX_UTILIZATION, boot.free_bytes / boot.total_bytes)
+    return min(MAX_UTILIZATION, boot.free_bytes / device_bytes)
 
 
 def _missing_bytes(boot: LoggedBoot) -> int | None:
@@ -153,13 +160,14 @@ def _eight_bit_cache(boot: LoggedBoot) -> Fix | None:
 
 def _less_of_the_device(boot: LoggedBoot) -> Fix | None:
     """Lower the utilization by what the recording lacked: it lies outside the budget."""
+    device_bytes = _device_bytes(boot)
     missing = _missing_bytes(boot)
-    if missing is None or boot.utilization is None or not boot.total_bytes:
+    if missing is None or boot.utilization is None or not device_bytes:
         return None
-    steps = max(1, math.ceil(missing / boot.total_bytes / _STEP))
+    steps = max(1, math.ceil(missing / device_bytes / _STEP))
     utilization = round(boot.utilization - steps * _STEP, 2)
     change = _flag(boot, "utilization", utilization)
-    freed = round((boot.utilization - utilization) * boot.total_bytes)
+    freed = round((boot.utilization - utilization) * device_bytes)
     left = None if boot.pool_bytes is None else boot.pool_bytes - freed
     if change is None or utilization <= 0 or (left is not None and left <= 0):
         return None
@@ -169,20 +177,21 @@ def _less_of_the_device(boot: LoggedBoot) -> Fix | None:
 
 def _no_recording(boot: LoggedBoot) -> Fix | None:
     change = _flag(boot, "eager")
-    return (change and Fix(change, "no step is recorded; decoding is slower", 0)) or None
+    return None if change is None else Fix(change, "no step is recorded; decoding is slower", 0)
 
 
 def _what_is_free(boot: LoggedBoot) -> Fix | None:
     """Ask for no more than was free at the start."""
+    device_bytes = _device_bytes(boot)
     error = boot.error
     free = boot.free_bytes or (error.have_bytes if error else None)
-    if free is None or not boot.total_bytes:
+    if free is None or not device_bytes:
         return None
-    utilization = math.floor(free / boot.total_bytes / _STEP) * _STEP
+    utilization = math.floor(free / device_bytes / _STEP) * _STEP
     change = _flag(boot, "utilization", utilization)
     if change is None or utilization <= 0:
         return None
-    return Fix(change, f"{format_bytes(free)} are free", round(utilization * boot.total_bytes))
+    return Fix(change, f"{format_bytes(free)} are free", round(utilization * device_bytes))
 
 
 def _make_others_leave(boot: LoggedBoot) -> Fix | None:

@@ -120,6 +120,41 @@ def test_less_free_than_asked_for() -> None:
     assert less.change == "--gpu-memory-utilization 0.84"
 
 
+def test_sglangs_share_is_of_what_was_free() -> None:
+    """Its log names no total; what was free at the start stands for it."""
+    boot = LoggedBoot(
+        engine="sglang",
+        free_bytes=20 * GIB,
+        utilization=0.7,
+        error=LoggedError("no room for pool", "", "pool", 2 * GIB, GIB),
+    )
+
+    assert changes(boot) == ["--mem-fraction-static 0.75"]
+
+
+def test_a_pool_that_was_not_allocated() -> None:
+    """A little less of the device, as long as a pool is left."""
+    boot = LoggedBoot(
+        engine="vllm",
+        total_bytes=24 * GIB,
+        utilization=0.9,
+        pool_bytes=4 * GIB,
+        error=LoggedError("out of memory", "", "pool", 2 * GIB, GIB),
+    )
+
+    assert changes(boot) == ["--gpu-memory-utilization 0.85"]
+    assert changes(replace(boot, pool_bytes=GIB)) == []
+    assert changes(replace(boot, utilization=None)) == []
+
+
+def test_without_figures_there_is_less_to_offer() -> None:
+    """A refusal cut short names no sizes."""
+    cut = LoggedError("free memory below utilization", "", "start")
+
+    assert changes(LoggedBoot(error=cut)) == []
+    assert changes(LoggedBoot(error=cut, total_bytes=GIB, free_bytes=MIB, utilization=0.9)) == []
+
+
 @pytest.mark.parametrize("boot", [LoggedBoot(), LoggedBoot(is_ready=True)])
 def test_without_a_failure_nothing_is_suggested(boot: LoggedBoot) -> None:
     """Neither an empty log nor a healthy one."""

@@ -63,6 +63,11 @@ def test_without_a_gpu_the_host_counts() -> None:
     assert boot.max_model_len == 512
 
 
+def test_a_size_that_is_none_is_passed_over() -> None:
+    """A cut line is no buffer."""
+    assert read("llama_kv_cache: CUDA0 KV buffer size = ").pool_bytes is None
+
+
 def test_recurrent_state_is_part_of_the_pool() -> None:
     """Layers without keys and values hold a state of each request."""
     boot = read(

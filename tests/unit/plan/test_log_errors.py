@@ -67,6 +67,13 @@ def test_a_traceback_wins_over_marks() -> None:
     assert stage_at(text, text.find("torch."), MARKS, TRACE) == "weights"
 
 
+def test_a_traceback_of_other_functions_leaves_it_to_the_marks() -> None:
+    """Names that are not known say nothing."""
+    text = f"recording Traceback (most recent call last): line 1, in main {NEW}"
+
+    assert stage_at(text, text.find("torch."), MARKS, TRACE) == "capture"
+
+
 def test_without_marks_it_is_the_start() -> None:
     """A paste of the error alone leaves open what was being done."""
     assert stage_at(NEW, 10, MARKS, TRACE) == "start"

@@ -49,6 +49,18 @@ def test_lines_cut_by_a_terminal_are_joined() -> None:
     assert SAYS in plain_log(cut)
 
 
+def test_a_cut_log_ends_where_it_ends() -> None:
+    """The last line of a paste may be as wide as the terminal."""
+    cut = "\n".join(("a" * 70, "b" * 70, "c" * 70))
+
+    assert plain_log(cut) == "a" * 70 + "b" * 70 + "c" * 70
+
+
+def test_prefixes_upon_prefixes() -> None:
+    """A message behind more of them than any tool prints keeps the rest."""
+    assert plain_log("| " * 12 + SAYS).endswith(SAYS)
+
+
 def test_lines_wrapped_at_words_read_as_one() -> None:
     """A gap is one space wide, whether it was a line's end or several spaces."""
     assert plain_log("Available KV cache\r\n      memory: 55.15\tGiB\r\n\r\n") == SAYS

@@ -75,6 +75,13 @@ CASES: list[tuple[dict[str, Any], str, float]] = [
         "hqq-int4-g64",
         4.5,
     ),
+    ({"quant_method": "nvfp4"}, "nvfp4", 4.5),
+    ({"quant_method": "awq", "bits": 4, "group_size": -1}, "awq-int4", 4 + 20 / 4096),
+    (
+        {"quant_method": "compressed-tensors", "format": "int8 w8a8"},
+        "int8-channel",
+        8 + 16 / 4096,
+    ),
     ({"quant_method": "exl3", "bits": 3.5, "head_bits": 6}, "exl-3.5bpw", 3.5),
     (
         compressed({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}),
