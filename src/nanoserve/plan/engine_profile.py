@@ -59,6 +59,7 @@ class EngineProfile:
 
 _LARGE_BYTES = 70 * GIB
 _HUGE_BYTES = 160 * GIB
+_TREATED_AS_SMALL = ("A100", "GB10")
 _VLLM_GRAPHS: Factors = (0.05, 0.5, 2.0)
 _VLLM_LONE: Factors = (0.03, 0.12, 0.5)
 _VLLM_FIXED: Factors = (0, 0.16, 0.2)
@@ -268,12 +269,18 @@ def version_numbers(text: str) -> tuple[int, ...] | None:
     return None if match is None else tuple(map(int, _NUMBERS.findall(match[1])))
 
 
-def default_batch(profile: EngineProfile, total_bytes: int) -> tuple[int, int]:
-    """Return the engine's default slots and token budget on a device of that size.
+def default_batch(profile: EngineProfile, total_bytes: int, gpu_name: str = "") -> tuple[int, int]:
+    """Return the engine's default slots and token budget on a device.
+
+    Args:
+        profile: Of the engine.
+        total_bytes: The device's memory.
+        gpu_name: Its name; some large cards are treated as small ones.
 
     Source: vLLM `EngineArgs.get_batch_defaults`: from 70 GiB 1,024 and 8,192, from 160 GiB
-    1,024 and 16,384, else 256 and 2,048 (A100 and GB10 count as small); V0 256 and 2,048.
+    1,024 and 16,384, else 256 and 2,048, as on every A100 and GB10; V0 256 and 2,048.
     """
-    if profile.engine != "vllm" or not profile.is_chunked or total_bytes < _LARGE_BYTES:
+    is_small = total_bytes < _LARGE_BYTES or any(name in gpu_name for name in _TREATED_AS_SMALL)
+    if profile.engine != "vllm" or not profile.is_chunked or is_small:
         return 256, 2048
     return 1024, 16384 if total_bytes >= _HUGE_BYTES else 8192

@@ -19,6 +19,7 @@ from nanoserve.plan.log_patterns import (
     mib,
     number,
     positions,
+    sized,
 )
 from nanoserve.plan.logged_boot import Findings, LoggedBoot, LoggedError
 from nanoserve.units import MIB
@@ -38,10 +39,13 @@ MARKS = (
     "ggml_backend_cuda_buffer_type_alloc_buffer",
     "cudaMalloc failed",
     "llama-server",
+    "memory.required.kv=",
 )
 START = "llama_model_loader: loaded meta data"
 _READY = ("server is listening on", "HTTP server listening", "main: server is listening")
 _HOST_DEVICES = ("cpu", "host")
+
+_OLLAMA = r"=\"?\[?([\d.]{1,12} [KMG]i?B)"  # what its runner estimates before llama.cpp starts
 
 _PATTERNS = (
     line_pattern("build: ", r"build: (\d{3,6})", Figure("version", str)),
@@ -51,6 +55,10 @@ _PATTERNS = (
     line_pattern("n_batch = ", rf"n_batch = {NUMBER}", Figure("max_num_batched_tokens", count)),
     line_pattern("type_k = ", r"type_k = '(\w{2,10})'", Figure("kv_cache_dtype", str)),
     line_pattern("kv_size = ", rf"kv_size = {NUMBER}", Figure("pool_tokens", count, "max")),
+    line_pattern("memory.weights.total=", _OLLAMA, Figure("weight_bytes", sized, "max")),
+    line_pattern("memory.required.kv=", _OLLAMA, Figure("pool_bytes", sized, "max")),
+    line_pattern("memory.graph.full=", _OLLAMA, Figure("activation_bytes", sized, "max")),
+    line_pattern("memory.available=", _OLLAMA, Figure("free_bytes", sized, "max")),
     line_pattern("KV self size", rf"size = {NUMBER} MiB", Figure("pool_bytes", mib)),
     line_pattern(
         "llama_kv_cache",

@@ -22,6 +22,10 @@ _OUT_OF_MEMORY = (
     "CUDA error: out of memory",
     "OutOfMemoryError",
     "CUDA_ERROR_OUT_OF_MEMORY",
+    "cudaErrorMemoryAllocation",
+    "hipErrorOutOfMemory",
+    "RESOURCE_EXHAUSTED",
+    "Memory_Allocation_Failure",
 )
 _SIZE = r"([\d.,]{1,20}\s?[KMG]i?B)"
 _TRIED = re.compile(rf"[Tt]ried to allocate {_SIZE}")

@@ -114,6 +114,21 @@ VLLM_LINES = (
         "Available KV cache memory:", rf"memory:\s?{NUMBER}\s?GiB", Figure("pool_bytes", gib, "min")
     ),
     line_pattern(
+        "Initial free memory:",
+        rf"memory: {NUMBER} GiB; Requested memory: {NUMBER} \(util\), {NUMBER} GiB",
+        Figure("free_bytes", gib, "min"),
+        Figure("utilization", share),
+        Figure("budget_bytes", gib, "min"),
+    ),
+    line_pattern(
+        "Total non KV cache memory:",
+        rf"torch peak memory increase: {NUMBER} ?GiB; non-torch forward increase memory: {NUMBER} ?GiB;"
+        rf" weights memory: {NUMBER} ?GiB",
+        Figure("activation_bytes", gib, "max"),
+        Figure("non_torch_bytes", gib, "max"),
+        Figure("weight_bytes", gib, "max"),
+    ),
+    line_pattern(
         "Initial free memory",
         rf"memory {NUMBER} GiB, reserved {NUMBER} GiB memory for KV Cache",
         Figure("free_bytes", gib, "min"),

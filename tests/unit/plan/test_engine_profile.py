@@ -78,6 +78,13 @@ def test_default_batches(text: str, gib: int, batch: tuple[int, int]) -> None:
     assert default_batch(find_profile(text), gib * GIB) == batch
 
 
+def test_an_a100_is_treated_as_small() -> None:
+    """Its defaults are a small card's, whatever its memory."""
+    profile = find_profile("vllm@0.11")
+
+    assert default_batch(profile, 80 * GIB, "A100 80GB SXM") == (256, 2048)
+
+
 def test_every_engine_is_named_once() -> None:
     """The list is in the order of the profiles."""
     assert ENGINES == ("vllm", "sglang", "tensorrt-llm", "llama.cpp", "nanoserve")

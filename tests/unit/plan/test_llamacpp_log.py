@@ -63,6 +63,19 @@ def test_without_a_gpu_the_host_counts() -> None:
     assert boot.max_model_len == 512
 
 
+def test_ollamas_estimate() -> None:
+    """Its runner says what it expects before llama.cpp says what it took."""
+    boot = read(
+        'time=2025-01-01 level=INFO msg="offload to cuda" memory.available="[23.3 GiB]" '
+        'memory.required.full="6.5 GiB" memory.required.kv="1.0 GiB" '
+        'memory.weights.total="4.5 GiB" memory.graph.full="560.0 MiB"'
+    )
+
+    assert (boot.pool_bytes, boot.activation_bytes) == (1024 * MIB, 560 * MIB)
+    assert boot.weight_bytes == 4608 * MIB
+    assert boot.free_bytes == round(23.3 * 1024 * MIB)
+
+
 def test_a_size_that_is_none_is_passed_over() -> None:
     """A cut line is no buffer."""
     assert read("llama_kv_cache: CUDA0 KV buffer size = ").pool_bytes is None

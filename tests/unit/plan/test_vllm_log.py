@@ -296,3 +296,17 @@ def test_an_engine_that_failed_for_a_reason_of_its_own() -> None:
     assert known.kind == "no room for pool"
     assert unknown is not None
     assert (unknown.kind, unknown.stage) == ("unclear", "pool")
+
+
+def test_a_profile_in_full_sentences() -> None:
+    """The detailed profile of the second engine."""
+    boot = read(
+        "Initial free memory: 43.90 GiB; Requested memory: 0.95 (util), 42.17 GiB\n"
+        "Memory profiling takes 26.21 seconds. Total non KV cache memory: 1.48GiB; torch peak memory "
+        "increase: 0.52GiB; non-torch forward increase memory: 0.04GiB; weights memory: 0.93GiB."
+    )
+
+    assert (boot.free_bytes, boot.utilization, boot.budget_bytes) == (gib(43.9), 0.95, gib(42.17))
+    assert boot.activation_bytes == gib(0.52)
+    assert boot.non_torch_bytes == gib(0.04)
+    assert boot.weight_bytes == gib(0.93)

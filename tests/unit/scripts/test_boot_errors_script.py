@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-
 from scripts.boot_errors import main
 
 BOOTS = Path(__file__).parents[2] / "golden" / "engine_boots.jsonl"
