@@ -1,0 +1,286 @@
+"""How each engine divides a device, by version: data and the rules' sources.
+
+Knows no model and multiplies nothing: `engine_memory` applies a profile to a load.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from nanoserve.errors import OptionError
+from nanoserve.units import GIB
+
+Share = Literal["total", "free at start", "free after load", "demand"]
+GraphRule = Literal[
+    "outside", "estimate in budget", "estimate perhaps in budget", "measured in budget", "none"
+]
+Factors = tuple[float, float, float]  # low, likely, high
+
+
+@dataclass(frozen=True, slots=True)
+class EngineProfile:
+    """How one engine of some versions accounts for memory.
+
+    Attributes:
+        engine: `vllm`, `sglang`, `tensorrt-llm`, `llama.cpp` or `nanoserve`.
+        since: First version it holds for, as numbers.
+        utilization: Default share; None where the engine works it out (SGLang).
+        share_of: What that share is of. `demand` engines hold what the context asks for.
+        is_refused_below: Whether a boot is refused where less is free than the share.
+        sampler_factors: Bytes for each slot and word of the vocabulary that the step over a
+            full batch of logits takes.
+        mlp_factors: Times the bytes of the MLP's and the residual's rows in the largest step.
+        fixed_gib: What any step takes beside the sampler.
+        is_chunked: Whether the profiled step is one token budget rather than a whole prompt.
+        graphs: How recorded steps are paid for.
+        graph_gib: What they take, where nobody measured.
+        lone_gib: What one GPU holds outside the allocator.
+        peer_gib: The same of each of several GPUs that share a layer.
+        block_size: Default tokens of a block.
+        source: Where the rules come from.
+    """
+
+    engine: str
+    since: tuple[int, ...]
+    utilization: float | None
+    share_of: Share
+    is_refused_below: bool
+    sampler_factors: Factors
+    mlp_factors: Factors
+    fixed_gib: Factors
+    is_chunked: bool
+    graphs: GraphRule
+    graph_gib: Factors
+    lone_gib: Factors
+    peer_gib: Factors
+    block_size: int
+    source: str
+
+
+_LARGE_BYTES = 70 * GIB
+_HUGE_BYTES = 160 * GIB
+_TREATED_AS_SMALL = ("A100", "GB10")
+_VLLM_GRAPHS: Factors = (0.05, 0.5, 2.0)
+_VLLM_LONE: Factors = (0.03, 0.12, 0.5)
+_VLLM_FIXED: Factors = (0, 0.16, 0.2)
+_NOTHING: Factors = (0, 0, 0)
+_VLLM_PEERS: Factors = (0.3, 2.1, 4.0)
+
+PROFILES = (
+    EngineProfile(
+        engine="vllm",
+        since=(0, 1),
+        utilization=0.9,
+        share_of="total",
+        is_refused_below=False,
+        sampler_factors=(32, 39, 52),
+        mlp_factors=(0.8, 0.95, 1.3),
+        fixed_gib=_NOTHING,
+        is_chunked=False,
+        graphs="outside",
+        graph_gib=(0.1, 1.0, 3.0),
+        lone_gib=(0.05, 0.4, 0.6),
+        peer_gib=_VLLM_PEERS,
+        block_size=16,
+        source="worker.py determine_num_available_blocks: the driver's context is measured with the rest",
+    ),
+    EngineProfile(
+        engine="vllm",
+        since=(0, 7),
+        utilization=0.9,
+        share_of="total",
+        is_refused_below=False,
+        sampler_factors=(32, 39, 52),
+        mlp_factors=(0.8, 0.95, 1.3),
+        fixed_gib=_NOTHING,
+        is_chunked=False,
+        graphs="outside",
+        graph_gib=(0.1, 1.0, 3.0),
+        lone_gib=(0.03, 0.07, 0.5),
+        peer_gib=_VLLM_PEERS,
+        block_size=16,
+        source="memory_profiling(): the driver's context is there before the measurement starts",
+    ),
+    EngineProfile(
+        engine="vllm",
+        since=(0, 8),
+        utilization=0.9,
+        share_of="total",
+        is_refused_below=True,
+        sampler_factors=(6, 14.2, 39),
+        mlp_factors=(0.8, 1.0, 1.3),
+        fixed_gib=_VLLM_FIXED,
+        is_chunked=True,
+        graphs="outside",
+        graph_gib=_VLLM_GRAPHS,
+        lone_gib=_VLLM_LONE,
+        peer_gib=_VLLM_PEERS,
+        block_size=16,
+        source="V1: gpu_worker.py; law fitted on H100 boots published by llm-d for 28 models",
+    ),
+    EngineProfile(
+        engine="vllm",
+        since=(0, 21),
+        utilization=0.92,
+        share_of="total",
+        is_refused_below=True,
+        sampler_factors=(6, 14.2, 18),
+        mlp_factors=(0.8, 1.0, 1.3),
+        fixed_gib=_VLLM_FIXED,
+        is_chunked=True,
+        graphs="estimate in budget",
+        graph_gib=_VLLM_GRAPHS,
+        lone_gib=_VLLM_LONE,
+        peer_gib=_VLLM_PEERS,
+        block_size=16,
+        source="gpu_worker.py: 'CUDA graph memory profiling is enabled (default since v0.21.0)'",
+    ),
+    EngineProfile(
+        engine="vllm",
+        since=(0, 24),
+        utilization=0.92,
+        share_of="total",
+        is_refused_below=True,
+        sampler_factors=(6.5, 10, 14.2),
+        mlp_factors=(0.8, 1.0, 1.3),
+        fixed_gib=_NOTHING,
+        is_chunked=True,
+        graphs="estimate perhaps in budget",
+        graph_gib=_VLLM_GRAPHS,
+        lone_gib=_VLLM_LONE,
+        peer_gib=_VLLM_PEERS,
+        block_size=16,
+        source="model runner v2 leaves the estimate out of the budget, v1 does not; recorded boots",
+    ),
+    EngineProfile(
+        engine="sglang",
+        since=(0, 2),
+        utilization=None,
+        share_of="free at start",
+        is_refused_below=False,
+        sampler_factors=_NOTHING,
+        mlp_factors=_NOTHING,
+        fixed_gib=_NOTHING,
+        is_chunked=True,
+        graphs="outside",
+        graph_gib=(0.3, 1.5, 6.5),
+        lone_gib=_NOTHING,
+        peer_gib=_NOTHING,
+        block_size=1,
+        source="server_args.py and model_runner.py: pool = free after load - (1 - f) free before",
+    ),
+    EngineProfile(
+        engine="tensorrt-llm",
+        since=(0, 9),
+        utilization=0.9,
+        share_of="free after load",
+        is_refused_below=False,
+        sampler_factors=_NOTHING,
+        mlp_factors=(0.8, 1.0, 1.3),
+        fixed_gib=_NOTHING,
+        is_chunked=True,
+        graphs="outside",
+        graph_gib=(0.1, 0.5, 2.0),
+        lone_gib=(0.4, 0.8, 1.5),
+        peer_gib=(1.0, 2.0, 4.0),
+        block_size=32,
+        source="KvCacheConfig.free_gpu_memory_fraction; kvCacheManager.cpp",
+    ),
+    EngineProfile(
+        engine="llama.cpp",
+        since=(0,),
+        utilization=None,
+        share_of="demand",
+        is_refused_below=False,
+        sampler_factors=_NOTHING,
+        mlp_factors=(0.8, 1.0, 2.0),
+        fixed_gib=_NOTHING,
+        is_chunked=True,
+        graphs="none",
+        graph_gib=_NOTHING,
+        lone_gib=(0.3, 0.5, 0.8),
+        peer_gib=(0.3, 0.5, 0.8),
+        block_size=1,
+        source="llama-context.cpp: the cache holds n_ctx cells, the step n_ubatch tokens",
+    ),
+    EngineProfile(
+        engine="nanoserve",
+        since=(0,),
+        utilization=0.9,
+        share_of="total",
+        is_refused_below=False,
+        sampler_factors=_NOTHING,
+        mlp_factors=_NOTHING,
+        fixed_gib=_NOTHING,
+        is_chunked=True,
+        graphs="measured in budget",
+        graph_gib=_NOTHING,
+        lone_gib=(0.3, 0.5, 0.8),
+        peer_gib=(0.3, 0.5, 0.8),
+        block_size=16,
+        source="plan.boot_plan: the boot itself is planned, not imitated",
+    ),
+)
+ENGINES = tuple(dict.fromkeys(profile.engine for profile in PROFILES))
+_ALIASES = {
+    "trt": "tensorrt-llm",
+    "trt-llm": "tensorrt-llm",
+    "trtllm": "tensorrt-llm",
+    "tensorrt": "tensorrt-llm",
+    "llamacpp": "llama.cpp",
+}
+_NUMBERS = re.compile(r"\d{1,6}")
+_RELEASE = re.compile(r"v?(\d{1,4}(?:\.\d{1,6}){0,3})(?:rc\d{1,3}|[ab]\d{1,3})?(?!\w|\.\d)")
+
+
+def find_profile(text: str) -> EngineProfile:
+    """Return the profile of `vllm`, `vllm@0.21`, `sglang@0.5.1`; without a version the newest.
+
+    Raises:
+        OptionError: No such engine, or a version that cannot be read.
+    """
+    name, _, version = text.strip().casefold().partition("@")
+    name = _ALIASES.get(name, name)
+    if name not in ENGINES:
+        message = f"--engine {text[:80]!r} is not known. Known: {', '.join(ENGINES)}."
+        raise OptionError(message)
+    if not version:
+        return [profile for profile in PROFILES if profile.engine == name][-1]
+    numbers = version_numbers(version)
+    if numbers is None:
+        message = f"--engine {text[:80]!r}: write a version after the @, as in {name}@0.21.0."
+        raise OptionError(message)
+    return profile_of(name, numbers)
+
+
+def profile_of(engine: str, version: tuple[int, ...]) -> EngineProfile:
+    """Return the profile that holds for a version; before the first known, the first."""
+    known = [profile for profile in PROFILES if profile.engine == engine]
+    holding = [profile for profile in known if profile.since <= version]
+    return holding[-1] if holding else known[0]
+
+
+def version_numbers(text: str) -> tuple[int, ...] | None:
+    """Return `v0.6.4.post1` as (0, 6, 4); None where the text starts with no version.
+
+    `0.2x` is none either: it could be any of ten.
+    """
+    match = _RELEASE.match(text)
+    return None if match is None else tuple(map(int, _NUMBERS.findall(match[1])))
+
+
+def default_batch(profile: EngineProfile, total_bytes: int, gpu_name: str = "") -> tuple[int, int]:
+    """Return the engine's default slots and token budget on a device.
+
+    Args:
+        profile: Of the engine.
+        total_bytes: The device's memory.
+        gpu_name: Its name; some large cards are treated as small ones.
+
+    Source: vLLM `EngineArgs.get_batch_defaults`: from 70 GiB 1,024 and 8,192, from 160 GiB
+    1,024 and 16,384, else 256 and 2,048, as on every A100 and GB10; V0 256 and 2,048.
+    """
+    is_small = total_bytes < _LARGE_BYTES or any(name in gpu_name for name in _TREATED_AS_SMALL)
+    if profile.engine != "vllm" or not profile.is_chunked or is_small:
+        return 256, 2048
+    return 1024, 16384 if total_bytes >= _HUGE_BYTES else 8192

@@ -1,0 +1,125 @@
+"""This server's own start-up output: stage lines, the budget table, refusals.
+
+Their wording is made in `boot_report`, `boot_info`, `boot_plan`, `kv_plan` and
+`errors.DoesNotFitError`; tests render them with those and read them back.
+"""
+
+import re
+
+from nanoserve.plan.log_errors import ErrorPattern, StageMark, failed_memory, find_error
+from nanoserve.plan.log_patterns import (
+    NUMBER,
+    Figure,
+    count,
+    find_figures,
+    line_pattern,
+    number,
+    sized,
+)
+from nanoserve.plan.logged_boot import Findings, LoggedBoot
+
+MARKS = (
+    "memory planned measured residual",
+    "nanoserve ",
+    " blocks of ",
+    "cannot hold one request of",
+    "Boot stopped at '",
+    "The weights do not fit on",
+    "do not fit together on",
+)
+START = "nanoserve "
+_READY = re.compile(r"ready in [\d.]{1,8} s; ")
+_SIZE = r"(-?[\d.,]{1,20} [MG]iB)"
+_TABLE = "memory planned measured residual"
+_TABLE_CHARS = 1200
+_ROWS = {
+    "weights": "weight_bytes",
+    "driver context": "non_torch_bytes",
+    "kv pool": "pool_bytes",
+    "activations": "activation_bytes",
+    "capture": "graph_bytes",
+    "total": "total_bytes",
+}
+
+_PATTERNS = (
+    line_pattern("nanoserve ", r"nanoserve v?(\d+\.\d+[\w.+-]{0,30})", Figure("version", str)),
+    line_pattern("ready in ", r"ready in [\d.]{1,8} s; (\S{1,200}) on ", Figure("model", str)),
+    line_pattern(
+        "weights ", rf"weights [\d.]{{1,8}} s {_SIZE}", Figure("weight_bytes", sized, "first")
+    ),
+    line_pattern("pool ", rf"pool [\d.]{{1,8}} s {_SIZE}", Figure("pool_bytes", sized, "first")),
+    line_pattern(
+        "pool ",
+        rf"pool [\d.]{{1,8}} s .{{0,80}}?{NUMBER} blocks of {NUMBER} tokens, {NUMBER} requests of"
+        rf" {NUMBER}",
+        Figure("num_blocks", count),
+        Figure("block_size", count),
+        Figure("max_concurrency", number),
+        Figure("max_model_len", count),
+    ),
+)
+_NEED = (
+    r".{0,400}?It needs (?P<need_bytes>[\d.,]{1,20} [MG]iB); (?P<have_bytes>-?[\d.,]{1,20} [MG]iB)"
+)
+_LONGEST = re.compile(
+    r"cannot hold one request of (?P<need_tokens>[\d,]{1,16}) tokens"
+    rf"{_NEED}(?:.{{0,200}}?--max-model-len (?P<fitting_len>\d{{1,12}}))?"
+)
+_REFUSALS = (
+    ErrorPattern("cannot hold one request of", "request larger than pool", _LONGEST, "pool"),
+    ErrorPattern("do not fit together on", "no room for pool", re.compile(_NEED), "pool"),
+    ErrorPattern("The weights do not fit on", "out of memory", re.compile(_NEED), "weights"),
+    ErrorPattern("No decode step can be captured", "option", None, "capture"),
+    ErrorPattern("Supported: ", "unsupported", None, "start"),
+)
+_STAGE_MARKS = (
+    StageMark("Boot stopped at 'weights'", "weights"),
+    StageMark("Boot stopped at 'profile'", "profile"),
+    StageMark("Boot stopped at 'pool'", "pool"),
+    StageMark("Boot stopped at 'capture'", "capture"),
+    StageMark("plan ", "weights"),
+    StageMark("weights ", "profile"),
+    StageMark("profile ", "pool"),
+    StageMark("pool ", "capture"),
+    StageMark("ready in ", "serving"),
+)
+_READERS = {
+    "need_tokens": count,
+    "fitting_len": count,
+    "need_bytes": sized,
+    "have_bytes": sized,
+}
+
+
+def read_nanoserve(text: str) -> LoggedBoot:
+    """Read one boot of this server.
+
+    Args:
+        text: As `log_text.plain_log` returns it.
+    """
+    findings = Findings()
+    find_figures(text, _PATTERNS, findings)
+    for name, num_bytes in _table(text).items():
+        findings.put(name, num_bytes)
+    findings.put("total_bytes", failed_memory(text).total_bytes, "first")
+    boot = LoggedBoot(
+        engine="nanoserve",
+        is_ready=_READY.search(text) is not None,
+        error=find_error(text, _REFUSALS, _STAGE_MARKS, (), _READERS),
+    )
+    return findings.complete(boot)
+
+
+def _table(text: str) -> dict[str, int]:
+    """Return the rows of the budget table: measured bytes, planned where nobody measured."""
+    start = text.find(_TABLE)
+    if start < 0:
+        return {}
+    window = text[start + len(_TABLE) : start + _TABLE_CHARS]
+    rows = {}
+    for row, name in _ROWS.items():
+        match = re.search(rf" {row} {_SIZE}(?: {_SIZE}| -)?", window)
+        num_bytes = None if match is None else sized(match[2] or match[1])
+        if num_bytes is not None:
+            rows[name] = num_bytes
+    return rows

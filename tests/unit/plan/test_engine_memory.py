@@ -1,0 +1,141 @@
+"""What engines take beside the weights, against boots that were measured."""
+
+from typing import Any
+
+import pytest
+
+from nanoserve.plan.engine_memory import (
+    EngineLoad,
+    activation_bytes,
+    graph_bytes,
+    non_torch_bytes,
+    pool_bytes,
+    sglang_fraction,
+    sglang_pool_bytes,
+    step_tokens,
+    tensorrt_pool_bytes,
+)
+from nanoserve.plan.engine_profile import find_profile
+from nanoserve.plan.interval import Interval
+from nanoserve.units import GIB
+
+H100_BATCH: dict[str, Any] = {
+    "max_num_seqs": 1024,
+    "max_num_batched_tokens": 8192,
+    "max_model_len": 8192,
+}
+V0_BATCH: dict[str, Any] = {"max_num_seqs": 256, "max_num_batched_tokens": 2048}
+
+# Peaks that vLLM logged on an H100 with 1,024 slots and 8,192 tokens a step.
+# Source: llm-d's published accuracy report.
+MEASURED = [
+    ("Llama-3.1-8B", 128_256, 4096, 14336, 1.89),
+    ("Qwen2.5-7B", 152_064, 3584, 18944, 2.21),
+    ("phi-4", 100_352, 5120, 17920, 1.52),
+    ("Gemma-7B", 256_000, 3072, 24576, 3.63),
+    ("Gemma-2-9B", 256_000, 3584, 14336, 3.65),
+    ("gpt-oss-20b", 201_088, 2880, 4 * 2880, 2.87),
+    ("CodeLlama-7b", 32_016, 4096, 11008, 0.77),
+    ("granite-3.1-8b", 49_155, 4096, 12800, 0.85),
+    ("Mistral-Small-3.1-24B", 131_072, 5120, 32768, 2.03),
+]
+# Peaks of the first engine, 256 slots; the length decides the step. Source: recorded boots.
+MEASURED_V0 = [
+    ("Llama-3.1-8B, one prompt of 29,000", 128_256, 4096, 14336, 29_000, 2.99),
+    ("Qwen2.5-7B", 152_064, 3584, 18944, 4096, 1.42),
+    ("Qwen2.5-1.5B", 151_936, 1536, 8960, 2048, 1.39),
+    ("Qwen3-1.7B", 151_936, 2048, 6144, 40_960, 1.49),
+    ("phi-1.5", 51_200, 2048, 8192, 2048, 0.48),
+    ("Llama-3.2-1B", 128_256, 2048, 8192, 105_088, 1.17),
+]
+
+
+@pytest.mark.parametrize(("name", "vocab", "hidden", "mlp", "measured"), MEASURED)
+def test_peaks_of_the_second_engine(
+    name: str, vocab: int, hidden: int, mlp: int, measured: float
+) -> None:
+    """The sampler's copies of the logits decide, and the MLP where the vocabulary is small."""
+    predicted = activation_bytes(
+        find_profile("vllm@0.11"), EngineLoad(vocab, hidden, mlp, **H100_BATCH)
+    )
+
+    assert predicted.mid / GIB == pytest.approx(measured, rel=0.12), name
+    assert measured * GIB in predicted, name
+
+
+@pytest.mark.parametrize(("name", "vocab", "hidden", "mlp", "length", "measured"), MEASURED_V0)
+def test_peaks_of_the_first_engine(
+    name: str, vocab: int, hidden: int, mlp: int, length: int, measured: float
+) -> None:
+    """It kept more copies, and ran a whole prompt at once up to 32,768 tokens."""
+    load = EngineLoad(vocab, hidden, mlp, max_model_len=length, **V0_BATCH)
+    predicted = activation_bytes(find_profile("vllm@0.7"), load)
+
+    assert predicted.mid / GIB == pytest.approx(measured, rel=0.12), name
+    assert measured * GIB in predicted, name
+
+
+def test_the_profiled_step() -> None:
+    """One token budget where prompts are split, else the longest prompt."""
+    load = EngineLoad(32_000, 4096, 11008, max_model_len=16_384, **V0_BATCH)
+
+    assert step_tokens(find_profile("vllm@0.11"), load) == 2048
+    assert step_tokens(find_profile("vllm@0.6"), load) == 16_384
+
+
+def test_several_gpus_hold_more_outside_the_allocator() -> None:
+    """Communication takes 2 GiB of each card that shares layers."""
+    profile = find_profile("vllm@0.11")
+
+    assert 0.26 * GIB in non_torch_bytes(profile)
+    assert 2.1 * GIB in non_torch_bytes(profile, tensor_parallel=2)
+    assert 0.05 * GIB not in non_torch_bytes(profile, tensor_parallel=2)
+
+
+def test_graphs_of_an_eager_engine() -> None:
+    """Nothing is recorded, nothing is taken."""
+    profile = find_profile("vllm@0.21")
+
+    assert graph_bytes(profile, is_eager=True) == Interval.exactly(0)
+    assert graph_bytes(find_profile("llama.cpp")) == Interval.exactly(0)
+    assert 1.04 * GIB in graph_bytes(profile)
+
+
+@pytest.mark.parametrize(
+    ("version", "low", "pool"), [("0.19", 7, 7), ("0.21", 6, 6), ("0.24", 6, 7)]
+)
+def test_who_takes_the_estimate_off(version: str, low: int, pool: int) -> None:
+    """From 0.21 the estimate comes out of the budget; from 0.24 on not with every runner."""
+    left = pool_bytes(
+        find_profile(f"vllm@{version}"),
+        20 * GIB,
+        10 * GIB,
+        Interval.exactly(2 * GIB),
+        Interval.exactly(GIB),
+        Interval.exactly(GIB),
+    )
+
+    assert left == Interval(low * GIB, pool * GIB, pool * GIB)
+
+
+def test_sglangs_pool_as_logged() -> None:
+    """0.4.1 on an H100: 63.72 GiB left of 78.8 at 0.88 gave a pool of 54.26."""
+    pool = sglang_pool_bytes(round(78.8 * GIB), round(63.72 * GIB), 0.88)
+
+    assert pool / GIB == pytest.approx(54.26, abs=0.01)
+
+
+def test_sglangs_share() -> None:
+    """A large card keeps 10 GiB back, a small one what its steps take."""
+    assert sglang_fraction(80 * GIB) == pytest.approx(0.83, abs=0.05)
+    assert sglang_fraction(24 * GIB) == pytest.approx(0.47, abs=0.01)
+    assert sglang_fraction(24 * GIB, is_mla=True) < sglang_fraction(24 * GIB)
+    assert sglang_fraction(GIB) == 0
+
+
+def test_tensorrts_pool_as_logged() -> None:
+    """17.83 GiB free at the default share of 0.9 gave a pool of 16.05."""
+    pool = tensorrt_pool_bytes(find_profile("tensorrt-llm"), round(17.83 * GIB), None)
+
+    assert pool / GIB == pytest.approx(16.05, abs=0.01)
+    assert tensorrt_pool_bytes(find_profile("trt"), 10 * GIB, 0.5) == 5 * GIB
