@@ -63,16 +63,27 @@ def run_suite(suite: Suite) -> Result:
     model = DEFAULT_MODEL if suite.server == "default" else folder
     log = RESULTS / f"{suite.name}.server.log"
     with served(model, SERVER_FLAGS[suite.server], log) as url:
-        run_pytest(suite, python, url, junit)
+        told = {
+            "CONFORMANCE_URL": url,
+            "CONFORMANCE_MODEL": Path(model).name,
+            "CONFORMANCE_MODEL_FOLDER": str(MODELS / "smollm2"),
+        }
+        run_pytest(suite, python, told, junit)
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     result = read_junit(junit, suite.name, versions(python, suite.packages), date)
     result.save(RESULTS)
     return result
 
 
-def run_pytest(suite: Suite, python: Path, url: str, junit: Path) -> None:
-    """Run a suite's tests up to its time limit; what they print goes beside the results."""
-    told = {"CONFORMANCE_URL": url, "CONFORMANCE_MODEL_FOLDER": str(MODELS / "smollm2")}
+def run_pytest(suite: Suite, python: Path, told: dict[str, str], junit: Path) -> None:
+    """Run a suite's tests up to its time limit; what they print goes beside the results.
+
+    Args:
+        suite: Which.
+        python: Of its environment.
+        told: Environment variables for it; see conftest.
+        junit: File that gets the outcomes.
+    """
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     command: list[str | Path] = [
         python,

@@ -51,7 +51,7 @@ SUITES = (
         ("schemathesis==4.32.5",),
         "tiny",
         "`schemathesis run URL/openapi.json --max-examples 60 --seed 1`",
-        300,
+        600,
     ),
     Suite(
         "lm_eval",

@@ -8,32 +8,28 @@ from langchain_core.language_models import BaseChatModel
 from langchain_openai import ChatOpenAI
 from langchain_tests.integration_tests import ChatModelIntegrationTests
 
-os.environ.pop("OPENAI_API_KEY", None)
-
 
 class TestNanoserve(ChatModelIntegrationTests):
     """What the default model's 135M parameters can do, with a template that knows tools."""
-
-    @pytest.fixture
-    def model(self, request: Any, url: str, model_name: str) -> BaseChatModel:
-        extra = getattr(request, "param", None) or {}
-        return ChatOpenAI(
-            base_url=f"{url}/v1",
-            api_key="none",
-            model=model_name,
-            temperature=0.0,
-            stream_usage=True,
-            max_retries=0,
-            max_tokens=200,
-            frequency_penalty=0.3,  # a small model's strings end sooner
-            extra_body={"parallel_tool_calls": False},  # the tests expect one call
-            **extra,
-        )
 
     @property
     def chat_model_class(self) -> type[BaseChatModel]:
         kind: type[BaseChatModel] = ChatOpenAI
         return kind
+
+    @property
+    def chat_model_params(self) -> dict[str, Any]:
+        return {
+            "base_url": f"{os.environ['CONFORMANCE_URL']}/v1",
+            "api_key": "none",
+            "model": os.environ["CONFORMANCE_MODEL"],
+            "stream_usage": True,
+            "max_retries": 0,
+            "timeout": 600,
+            "max_tokens": 200,
+            "frequency_penalty": 0.3,  # a small model's strings end sooner
+            "extra_body": {"parallel_tool_calls": False},  # the tests expect one call
+        }
 
     @property
     def supports_json_mode(self) -> bool:

@@ -5,7 +5,8 @@ Owns names and types, as `protocol` does for the rest.
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
+from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
 from nanoserve.server.protocol import GenerationFields
@@ -42,8 +43,20 @@ class EarlierToolCall(StrictModel):
     index: int | None = None  # what clients keep of a stream's pieces
 
 
+_SAYS_SOMETHING: JsonDict = {
+    "required": ["content"],
+    "properties": {"content": {"type": ["string", "array"]}, "tool_calls": {"maxItems": 0}},
+}
+_CALLS_TOOLS: JsonDict = {
+    "required": ["tool_calls"],
+    "properties": {"role": {"const": "assistant"}, "tool_calls": {"type": "array", "minItems": 1}},
+}
+
+
 class ChatMessage(StrictModel):
     """One turn of a conversation. The null fields are what clients send back unread."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": [_SAYS_SOMETHING, _CALLS_TOOLS]})
 
     role: Literal["developer", "system", "user", "assistant", "tool"]
     content: str | ListOf[TextPart] | None = None

@@ -8,7 +8,7 @@ that is declared nowhere is refused by name. The fields of chat are in `chat_pro
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WrapValidator
+from pydantic import BeforeValidator, Field, WithJsonSchema, WrapValidator
 from pydantic_core import PydanticCustomError
 
 from nanoserve.sched.sampling_params import MAX_BIASES
@@ -146,7 +146,23 @@ def _wrong_prompt() -> PydanticCustomError:
     return PydanticCustomError("prompt_type", text)
 
 
-Prompt = Annotated[str | list[str] | list[int] | list[list[int]], WrapValidator(_check_prompt)]
+_TEXT_SCHEMA = {"type": "string", "minLength": 1}
+_IDS_SCHEMA = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+_PROMPT_SCHEMA = {
+    "anyOf": [
+        _TEXT_SCHEMA,
+        _IDS_SCHEMA,
+        *(
+            {"type": "array", "items": one, "minItems": 1, "maxItems": MAX_PROMPTS}
+            for one in (_TEXT_SCHEMA, _IDS_SCHEMA)
+        ),
+    ]
+}
+Prompt = Annotated[
+    str | list[str] | list[int] | list[list[int]],
+    WrapValidator(_check_prompt),
+    WithJsonSchema(_PROMPT_SCHEMA),
+]
 
 
 class CompletionRequest(GenerationFields):

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -25,6 +25,15 @@ from nanoserve.server.strict_model import ListOf, StrictModel, validate_fields
 
 class TokenizeRequest(StrictModel):
     """Body of POST /tokenize: a prompt, or messages with what shapes their template."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [
+                {"required": ["prompt"], "properties": {"prompt": {"type": "string"}}},
+                {"required": ["messages"], "properties": {"messages": {"type": "array"}}},
+            ]
+        }
+    )
 
     model: str | None = None
     prompt: str | None = None
@@ -49,7 +58,7 @@ class DetokenizeRequest(StrictModel):
     """Body of POST /detokenize."""
 
     model: str | None = None
-    tokens: ListOf[int]
+    tokens: ListOf[Annotated[int, Field(json_schema_extra={"minimum": 0})]]
 
 
 class DetokenizeBody(BaseModel):

@@ -4,7 +4,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import pytest
+from pydantic import BaseModel
 
 from nanoserve.server.app import build_app
 from nanoserve.server.chat_protocol import ChatCompletionRequest
@@ -14,6 +16,7 @@ from nanoserve.server.token_routes import DetokenizeRequest, TokenizeRequest
 from tests.builders import make_context, make_engine
 
 PAGE = (Path(__file__).parents[3] / "docs" / "api.md").read_text()
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
 
 @pytest.fixture(scope="module")
@@ -82,3 +85,37 @@ def test_streams_are_described_event_by_event(
     references = [model["$ref"].split("/")[-1] for model in data["contentSchema"]["anyOf"]]
     assert references == [chunk, "ErrorBody"]
     assert end["const"] == "[DONE]"
+
+
+@pytest.mark.parametrize(
+    ("model", "body", "is_allowed"),
+    [
+        (CompletionRequest, {"prompt": "x"}, True),
+        (CompletionRequest, {"prompt": [1, 2]}, True),
+        (CompletionRequest, {"prompt": ["x", "y"]}, True),
+        (CompletionRequest, {"prompt": [[1], [2]]}, True),
+        (CompletionRequest, {"prompt": ""}, False),
+        (CompletionRequest, {"prompt": []}, False),
+        (CompletionRequest, {"prompt": [-1]}, False),
+        (CompletionRequest, {"prompt": ["x", 1]}, False),
+        (ChatCompletionRequest, {"messages": [{"role": "user", "content": "x"}]}, True),
+        (ChatCompletionRequest, {"messages": [{"role": "assistant", "tool_calls": [CALL]}]}, True),
+        (ChatCompletionRequest, {"messages": [{"role": "user"}]}, False),
+        (ChatCompletionRequest, {"messages": [{"role": "user", "content": None}]}, False),
+        (ChatCompletionRequest, {"messages": [{"role": "user", "tool_calls": [CALL]}]}, False),
+        (TokenizeRequest, {"prompt": ""}, True),
+        (TokenizeRequest, {"messages": [{"role": "user", "content": "x"}]}, True),
+        (TokenizeRequest, {"prompt": "x", "messages": None}, True),
+        (TokenizeRequest, {}, False),
+        (DetokenizeRequest, {"tokens": [0]}, True),
+        (DetokenizeRequest, {"tokens": [-1]}, False),
+    ],
+)
+def test_schema_knows_what_is_always_refused(
+    document: dict[str, Any], model: type[BaseModel], body: dict[str, Any], is_allowed: bool
+) -> None:
+    """Which prompts, turns and ids can be served at all is in the document."""
+    reference = {"$ref": f"#/components/schemas/{model.__name__}"}
+    schema = reference | {"components": document["components"]}
+
+    assert jsonschema_rs.is_valid(schema, body) == is_allowed
