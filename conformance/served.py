@@ -34,11 +34,20 @@ def served(model: str | Path, flags: Sequence[str], log_path: Path) -> Iterator[
     try:
         yield _wait_until_ready(process, log_path)
     finally:
-        process.send_signal(signal.SIGTERM)
-        code = process.wait(STOP_LIMIT_S)
+        code = _stop(process)
     if code != 0:
         message = f"the server ended with code {code}; see {log_path}"
         raise RuntimeError(message)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> int:
+    """Ask the server to end, make it, and return its exit code."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        return process.wait(STOP_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], log_path: Path) -> str:
