@@ -157,7 +157,7 @@ def test_padded_equals_eager(undisturbed: Undisturbed, decode_mode: str) -> None
 def test_preempted_equals_undisturbed(undisturbed: Undisturbed) -> None:
     """With a pool for little more than one request, preempted requests lose no token."""
     num_blocks = 5 * undisturbed.size.num_prompts // 4
-    llm = load_smollm2(max_num_seqs=MAX_NUM_SEQS, num_blocks=num_blocks, max_model_len=128)
+    llm = load_smollm2(max_num_seqs=MAX_NUM_SEQS, num_blocks=num_blocks, max_model_len=160)
 
     assert answers(llm, undisturbed.size.prompts, undisturbed.size.samplings) == (
         undisturbed.token_ids
