@@ -59,27 +59,34 @@ class Filters(NamedTuple):
     has_top_p: bool
 
 
-def draw(weights: Tensor, filters: Filters, keys: Tensor, scratch: Tensor) -> Tensor:
+def draw(
+    weights: Tensor, likeliest: Tensor, filters: Filters, keys: Tensor, scratch: Tensor
+) -> Tensor:
     """Return one token for each row, int64 [R]; a row of NaN gets any.
 
     Args:
-        weights: float32 [R, V], probabilities up to a factor; V is whole tiles.
+        weights: float32 [R, V], probabilities; V is whole tiles.
+        likeliest: int64 [R, 1], the token with the largest weight.
         filters: Applied in the order top-k, top-p, min-p.
         keys: int64 [R], streams of noise, see `noise`.
         scratch: float32 [R, V], overwritten.
     """
     floors = torch.full_like(weights[:, :1], -1.0)
-    sums = _tile_sums(weights)
+    limits = filters.top_p  # of a sum of 1, unless a top-k leaves less
+    sums = None
     if filters.top_k:
         floors = _top_k_floors(weights, floors, filters.top_k)
         sums = _sums_above(weights, floors, scratch)
-    limits = filters.top_p * _total(sums) if filters.has_top_p else None
+        limits = limits * _total(sums)
     if filters.has_min_p:
-        least = filters.min_p * weights.amax(dim=-1, keepdim=True)
+        least = filters.min_p * weights.gather(1, likeliest)
         floors = floors.maximum(_just_below(least))
         sums = _sums_above(weights, floors, scratch)
+    sums = _tile_sums(weights) if sums is None else sums
     drawn = _race(weights, sums, floors, keys, 0)[:, 0]
-    return drawn if limits is None else _redraw_outside(drawn, weights, limits, keys, scratch)
+    if not filters.has_top_p:
+        return drawn
+    return _redraw_outside(drawn, weights, limits, keys, scratch)
 
 
 def _redraw_outside(

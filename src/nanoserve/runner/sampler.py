@@ -67,7 +67,7 @@ class Sampler:
         """
         table = self._table_for(scheduled, logits)
         tiles = to_tiles(logits)
-        maxima = tiles.amax(dim=-1)
+        raw_maxima = maxima = tiles.amax(dim=-1)
         failed = _fail(maxima, scheduled, NOT_FINITE)
         if table.has_edits or any(map(is_constrained, scheduled)):
             tiles = self._edit(tiles, scheduled, table)
@@ -75,8 +75,10 @@ class Sampler:
             failed = _fail(maxima, scheduled, NOTHING_LEFT) | failed
         token_ids = argmax_ids(tiles, maxima)
         if table.drawn_rows:
-            token_ids[table.drawn] = self._draw(tiles.flatten(1), scheduled, table)
-        named = self._logprobs(logits, token_ids, table)
+            likeliest = token_ids[table.drawn][:, None]
+            drawn = self._draw(tiles.flatten(1), likeliest, scheduled, table)
+            token_ids[table.drawn] = drawn
+        named = self._logprobs(logits, raw_maxima, token_ids, table)
         ids = [request.request_id for request in scheduled]
         return SampledTokens(
             tuple(
@@ -122,7 +124,11 @@ class Sampler:
         return edited
 
     def _draw(
-        self, logits: Tensor, scheduled: Sequence[ScheduledRequest], table: SamplingTable
+        self,
+        logits: Tensor,
+        likeliest: Tensor,
+        scheduled: Sequence[ScheduledRequest],
+        table: SamplingTable,
     ) -> Tensor:
         """Return a token for each row that is drawn at random."""
         requests = [scheduled[row] for row in table.drawn_rows]
@@ -137,18 +143,19 @@ class Sampler:
         )
         torch.div(some_logits, table.temperatures, out=scratch)
         torch.softmax(scratch, dim=-1, out=weights)
-        return draw(weights, table.filters, keys, scratch)
+        return draw(weights, likeliest, table.filters, keys, scratch)
 
     def _logprobs(
-        self, logits: Tensor, token_ids: Tensor, table: SamplingTable
+        self, logits: Tensor, maxima: Tensor, token_ids: Tensor, table: SamplingTable
     ) -> dict[int, TokenLogprobs]:
         """Return the log-probabilities of the rows that ask for them."""
         if not table.named_rows:
             return {}
         if len(table.named_rows) < len(logits):
             rows = list(table.named_rows)
-            logits, token_ids = logits[rows], token_ids[rows]
-        named = token_logprobs(logits, token_ids, table.nums_top, self._reserve(logits)[0])
+            logits, maxima, token_ids = logits[rows], maxima[rows], token_ids[rows]
+        scratch = self._reserve(logits)[0]
+        named = token_logprobs(logits, token_ids, table.nums_top, scratch, maxima)
         return {
             row: logprobs
             for row, logprobs in zip(table.named_rows, named, strict=True)

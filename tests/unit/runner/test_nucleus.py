@@ -27,7 +27,8 @@ def drawn_ids(logits: Tensor, params: list[SamplingParams], seeds: list[int]) ->
     weights = to_tiles(logits).flatten(1).softmax(dim=-1)
     filters = build_table(params, logits.shape[-1], CPU).filters
     keys = stream_keys(seeds, [9] * len(seeds), CPU)
-    return draw(weights, filters, keys, torch.empty_like(weights))
+    likeliest = weights.argmax(dim=-1, keepdim=True)
+    return draw(weights, likeliest, filters, keys, torch.empty_like(weights))
 
 
 def many_draws(row: Tensor, sampling: SamplingParams, num_draws: int, at_once: int) -> Tensor:
