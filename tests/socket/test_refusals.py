@@ -9,7 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
+from nanoserve.runner.device_memory import HostProbe
 from nanoserve.server.prompt_queue import PromptQueue
+from nanoserve.units import MIB
 from tests.builders import GatedRunner, make_engine, make_limits, wait_for
 from tests.socket.conftest import Served
 
@@ -225,6 +227,26 @@ def test_what_is_no_http_has_the_envelope(served: Served, head: bytes) -> None:
     assert status_line == b"HTTP/1.1 400 Bad Request"
     assert json.loads(body)["error"]["code"] == "invalid_http"
     assert served.http.get("/health").status_code == 200
+
+
+def test_refused_calls_leave_no_memory_behind(serve_in_thread: Serve) -> None:
+    """Six hundred calls turned away cost less than 2 MiB of memory together."""
+    engine = make_engine(GatedRunner(), make_limits(max_num_seqs=1), max_in_flight=1)
+    served = serve_in_thread(engine)
+    probe = HostProbe()
+
+    def refuse(count: int) -> None:
+        call = {"prompt": "x" * 100, "max_tokens": 4}
+        for _ in range(count):
+            assert served.http.post("/v1/completions", json=call).status_code == 429
+
+    places = engine.reserve(1)
+    refuse(100)
+    before_bytes = probe.read().own_bytes
+    refuse(600)
+
+    assert probe.read().own_bytes - before_bytes < 2 * MIB
+    places.release()
 
 
 def test_overload_is_429_with_retry_after(serve_in_thread: Serve) -> None:
