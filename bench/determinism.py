@@ -1,4 +1,4 @@
-"""Do answers depend on the company? `python bench/determinism.py [prompts] [tokens] [threads]`.
+"""Do answers depend on the company? `python -m bench.determinism [prompts] [tokens] [threads]`.
 
 For each dtype, with and without `--deterministic`: the share of greedy continuations that are
 the same alone as with all of them in flight, and the tokens a second of both.

@@ -53,6 +53,9 @@ def first_model(response: httpx.Response) -> str:
     Raises:
         NotOpenAIError: The answer is no list of models.
     """
+    if response.status_code == httpx.codes.UNAUTHORIZED:
+        message = f"{response.url} wants an API key; put it into {KEY_VARIABLE}."
+        raise NotOpenAIError(message)
     try:
         model = response.json()["data"][0]["id"]
     except (ValueError, LookupError, TypeError):

@@ -11,8 +11,8 @@ _HEAD = """# Options of `nanoserve serve`
 This page is made from the option dataclasses by `make docs`; a test compares it.
 An empty default is decided at boot: the `plan` and `pool` lines show the value, and a
 `note` explains an automatic dtype and a length that was cut.
-`nanoserve batch` and `nanoserve bench trace` take the engine's flags too; `--help` of `chat`,
-`batch`, `bench serve`, `bench boot` and `bench trace` lists those of each.
+`nanoserve batch` takes the engine's flags too, `nanoserve bench trace` those that its load
+leaves open; `--help` of `chat`, `batch` and the `bench` commands lists those of each.
 """
 
 _EXIT_CODES = """## Exit codes

@@ -63,7 +63,7 @@ def test_both_tables_have_a_line_for_each_deployment() -> None:
         "16          8,192     5      64     320   256      1,536    60     limit  3.0 MiB",
     ]
     assert price.splitlines() == [
-        "Their price",
+        "Their price at 0.05 s a graph",
         "requests  context  start-up  late  late latency  start-up saved",
         "8           2,048    3.20 s     0        0.00 s          0.00 s",
         "8           8,192    3.20 s    48        2.40 s          9.60 s",

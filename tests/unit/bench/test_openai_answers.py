@@ -26,6 +26,14 @@ def test_key_comes_from_the_environment() -> None:
     assert key_headers({}) == key_headers({"NANOSERVE_API_KEY": ""}) == {}
 
 
+def test_a_missing_key_is_asked_for_by_its_variable() -> None:
+    """A guarded server is not taken for a stranger."""
+    request = httpx.Request("GET", f"{URL}/v1/models")
+
+    with pytest.raises(NotOpenAIError, match="put it into NANOSERVE_API_KEY"):
+        first_model(httpx.Response(401, content=b"{}", request=request))
+
+
 @pytest.mark.parametrize("url", ["", "x", "ftp://a", "http://", "http://h:99999", "http://h:x"])
 def test_what_is_no_address_is_an_option_error(url: str) -> None:
     """Both commands refuse it before they connect."""
