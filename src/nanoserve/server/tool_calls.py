@@ -178,11 +178,15 @@ class ToolCallParser:
         return CallStart(self.num_calls - 1, self._new_id(), name)
 
     def _flush(self) -> list[MessagePart]:
-        """Return what is held when the answer ends: text, but for what is around calls."""
+        """Return what is held when the answer ends: text, but for what is of or around calls.
+
+        A forced answer has no text; what is held is a call that was cut before its arguments.
+        """
         text = self._opened_by + self._held if self._state is _State.CALL else self._held
         self._held = ""
         is_around_call = self._state is _State.END or (self.num_calls and not text.strip())
-        return [] if is_around_call or not text else [ContentPart(text)]
+        is_no_text = self._rules.is_forced or is_around_call or not text
+        return [] if is_no_text else [ContentPart(text)]
 
 
 def _read_call(text: str, style: ToolStyle, names: Collection[str]) -> tuple[str, str] | None:

@@ -113,3 +113,21 @@ def test_forced_call_that_is_cut_keeps_its_start() -> None:
     content, calls, _ = parse(FORCED[:60], 1, rules(is_forced=True))
 
     assert (content, calls) == ("", [("f", '{"a": "}\\"", "b": [{}')])
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("style", [HERMES, LLAMA])
+def test_forced_call_that_is_cut_before_its_arguments_is_no_text(
+    style: ToolStyle, size: int
+) -> None:
+    """Wherever it is cut, none of the markup shows, after a whole call as little as alone."""
+    start = style.start_of("f")
+    call = start + "{}" + style.end
+
+    for num_chars in range(1, len(start)):
+        cut = start[:num_chars]
+
+        assert parse(cut, size, rules(style, is_forced=True))[:2] == ("", [])
+        if style is HERMES:
+            both = f"{call}\n{cut}"
+            assert parse(both, size, rules(style, is_forced=True))[:2] == ("", [("f", "{}")])
