@@ -74,15 +74,17 @@ class CompletionFormat:
         tokens: Sequence[ScoredToken],
         reason: FinishReasonField | None,
     ) -> CompletionChoice:
-        logprobs = self._write(index, tokens)
+        logprobs = self._write(index, tokens, text)
         return CompletionChoice(index=index, text=text, logprobs=logprobs, finish_reason=reason)
 
-    def _write(self, index: int, tokens: Sequence[ScoredToken]) -> CompletionLogprobs | None:
+    def _write(
+        self, index: int, tokens: Sequence[ScoredToken], text: str
+    ) -> CompletionLogprobs | None:
         if not self._has_logprobs:
             return None
         if index not in self._writers:
             self._writers[index] = CompletionLogprobWriter(self._codec)
-        return self._writers[index].write(tokens)
+        return self._writers[index].write(tokens, text)
 
     def _body(self, choices: list[CompletionChoice]) -> CompletionBody:
         return CompletionBody(

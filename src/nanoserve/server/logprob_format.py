@@ -37,15 +37,24 @@ class CompletionLogprobWriter:
         self._decoder = codec.decode_stream()
         self._num_chars = 0
 
-    def write(self, tokens: Sequence[ScoredToken]) -> CompletionLogprobs:
+    def write(self, tokens: Sequence[ScoredToken], text: str) -> CompletionLogprobs:
         """Return the lists of the next tokens.
 
         `text_offset` counts the characters that were whole before the token.
+
+        Args:
+            tokens: The next ones.
+            text: What they stand for; special tokens of an echoed prompt are written out in it.
         """
         offsets = []
+        start = self._num_chars
         for token in tokens:
             offsets.append(self._num_chars)
-            self._num_chars += len(self._decoder.push(token.token_id))
+            num_chars = len(self._decoder.push(token.token_id))
+            spelling = token_text(token.token_id, self._codec)
+            if not num_chars and text.startswith(spelling, self._num_chars - start):
+                num_chars = len(spelling)
+            self._num_chars += num_chars
         return CompletionLogprobs(
             tokens=[token_text(token.token_id, self._codec) for token in tokens],
             token_logprobs=[_own_logprob(token) for token in tokens],
