@@ -111,7 +111,7 @@ def chat_sampling(fields: ChatCompletionRequest) -> SamplingParams:
 
 def _sampling(fields: GenerationFields, **resolved: int | None) -> SamplingParams:
     """Return the parameters; `resolved` are those that endpoints spell differently."""
-    stop = fields.stop or ()
+    stop = () if fields.stop is None else fields.stop
     _check_range("priority", fields.priority, -MAX_PRIORITY, MAX_PRIORITY)
     parameters: dict[str, Any] = resolved
     return SamplingParams(
