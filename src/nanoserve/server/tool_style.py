@@ -13,6 +13,7 @@ from typing import Any
 from nanoserve.errors import InvalidRequestError
 from nanoserve.server.chat_protocol import Function
 from nanoserve.text.grammar_spec import JSON_STYLE, GrammarSpec
+from nanoserve.text.schema_bounds import crowded_object
 
 # Keywords of JSON schema by which `properties` need not list everything.
 _MORE_PROPERTIES = frozenset(
@@ -115,6 +116,10 @@ def _object_schema(function: Function) -> dict[str, Any]:
             f"The parameters of function '{function.name}' in tools are of type "
             f"{json.dumps(schema['type'])[:40]}; they must be an object."
         )
+        raise InvalidRequestError(message, "tools")
+    problem = crowded_object(schema)
+    if problem:
+        message = f"The parameters of function '{function.name}' in tools: {problem}."
         raise InvalidRequestError(message, "tools")
     if "properties" in schema and _MORE_PROPERTIES.isdisjoint(schema):
         schema["additionalProperties"] = False

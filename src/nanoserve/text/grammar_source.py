@@ -15,6 +15,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, regex_to_lark
 
 from nanoserve.errors import InvalidRequestError
 from nanoserve.text.grammar_spec import JSON_STYLE, GrammarKind, GrammarSpec
+from nanoserve.text.schema_bounds import crowded_object
 
 MAX_GRAMMAR_CHARS = 131_072
 _MAX_REASON_CHARS = 300
@@ -36,7 +37,7 @@ def _limits() -> LLParserLimits:
 
     Speeds are llguidance's own, of its documentation. A schema of 300 required properties has
     under 3,000 symbols, an answer of ten strings of bounded length under 10,000 states, and
-    every optional property of an object is 4 items: 250 of them may stand in one. The most
+    every optional property of an object is 4 items: 248 of them may stand in one. The most
     ambiguous rules get to 40 ms in a step.
     """
     return LLParserLimits(
@@ -91,11 +92,15 @@ def _styled_schema(spec: GrammarSpec) -> str:
     """Return the JSON text of a schema that says how its answers are spaced."""
     try:
         schema: Any = json.loads(_ANY_OBJECT if spec.kind == "json_object" else spec.text)
-        if isinstance(schema, dict):
-            return json.dumps(schema | {"x-guidance": JSON_STYLE}, ensure_ascii=False)
+        is_object = isinstance(schema, dict)
+        styled = schema | {"x-guidance": JSON_STYLE} if is_object else None
+        text = json.dumps(styled, ensure_ascii=False)
     except (ValueError, RecursionError) as error:
         raise refusal(spec.kind, f"it is not JSON ({error})") from None
-    raise refusal(spec.kind, "it is not an object")
+    problem = crowded_object(schema) if is_object else "it is not an object"
+    if problem:
+        raise refusal(spec.kind, problem)
+    return text
 
 
 def start_matcher(tokenizer: LLTokenizer, source: str) -> LLMatcher:

@@ -104,3 +104,12 @@ def test_parameters_are_objects() -> None:
         tool_call_grammar(HERMES, [function], is_parallel=False)
 
     assert caught.value.param == "tools"
+
+
+def test_parameters_have_a_bounded_number_of_optional_properties() -> None:
+    """A function with more is refused by name, not in the middle of its call."""
+    properties: dict[str, Any] = {f"p{index}": {"type": "null"} for index in range(249)}
+    function = Function(name="f", parameters={"properties": properties})
+
+    with pytest.raises(InvalidRequestError, match="function 'f' in tools: an object has 249"):
+        tool_call_grammar(HERMES, [function], is_parallel=True)
