@@ -5,15 +5,11 @@ and behind it depends on nothing but the number of tokens, so two pieces of code
 for any number, serve every layer.
 """
 
-import os
-import shutil
-
 import torch
 
 from nanoserve.errors import OptionError
+from nanoserve.kernels.kernel_build import COMPILERS, find_compiler
 from nanoserve.model.decoder import Decoder
-
-CPP_COMPILERS = ("g++", "clang++", "c++")
 
 
 def check_compiler() -> None:
@@ -22,10 +18,10 @@ def check_compiler() -> None:
     Raises:
         OptionError: It has no C++ compiler, which torch.compile needs on every device.
     """
-    if not any(map(shutil.which, (os.environ.get("CXX", ""), *CPP_COMPILERS))):
+    if find_compiler() is None:
         message = (
             "--compile needs a C++ compiler, and none of "
-            f"{', '.join(CPP_COMPILERS)} is on the PATH. Install one, or leave --compile out."
+            f"{', '.join(COMPILERS)} is on the PATH. Install one, or leave --compile out."
         )
         raise OptionError(message)
 

@@ -116,7 +116,7 @@ class PoolDemand:
 
     def bytes_of(self, num_blocks: int) -> int:
         """Return the bytes of a pool of `num_blocks` for requests, sink blocks included."""
-        return (num_blocks + self.num_sink_blocks) * self.block_bytes
+        return _pool_bytes(num_blocks, self.num_sink_blocks, self.block_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class KVPoolPlan:
     @property
     def pool_bytes(self) -> int:
         """Bytes of the whole pool, sink blocks included."""
-        return (self.num_blocks + self.num_sink_blocks) * self.block_bytes
+        return _pool_bytes(self.num_blocks, self.num_sink_blocks, self.block_bytes)
 
     @property
     def num_tokens(self) -> int:
@@ -227,3 +227,7 @@ def _under_one_request(
         (f"--max-model-len {longest}",) if longest >= MIN_MODEL_LEN else (),
         room.divide(demand.bytes_of(num_blocks) if num_blocks else 0) if room else None,
     )
+
+
+def _pool_bytes(num_blocks: int, num_sink_blocks: int, block_bytes: int) -> int:
+    return (num_blocks + num_sink_blocks) * block_bytes
