@@ -9,11 +9,16 @@ import typer
 from nanoserve import __version__
 from nanoserve.bench.boot_bench_options import BootBenchOptions
 from nanoserve.cli.option_flags import accepts_options, pick_options
-from nanoserve.errors import NanoserveError
+from nanoserve.cli.plan_options import PlanOptions
+from nanoserve.errors import NanoserveError, OptionError
 from nanoserve.options import DEFAULT_MODEL, EngineOptions, ServerOptions
 
 ModelArgument = Annotated[
     str, typer.Argument(help="Preset name, local folder, .gguf file, or Hugging Face hub id.")
+]
+PlannedModelArgument = Annotated[
+    str | None,
+    typer.Argument(help="Preset name, local folder, config.json, or .gguf file."),
 ]
 
 # What `bench trace` sets itself: the keys of `bench.tracebench.FIXED_OPTIONS`, which only an
@@ -76,6 +81,35 @@ def batch(
 
     options = pick_options(EngineOptions, values)
     raise typer.Exit(run_batch(input_path, output_path, options, served_model_name))
+
+
+@app.command()
+@accepts_options(PlanOptions)
+def plan(
+    model: PlannedModelArgument = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print every formula with its numbers.")
+    ] = False,
+    list_models: Annotated[
+        bool, typer.Option("--list-models", help="Print the models known by name.")
+    ] = False,
+    list_gpus: Annotated[
+        bool, typer.Option("--list-gpus", help="Print the GPUs known by name.")
+    ] = False,
+    **values: object,
+) -> None:
+    """Say what fits of MODEL on a GPU, before renting it; exit code 0 if it serves, else 4."""
+    from nanoserve.cli import plan as command
+
+    if list_models or list_gpus:
+        command.print_lists(models=list_models, gpus=list_gpus)
+        return
+    if model is None:
+        message = "Give a model to plan, or list those known by name with --list-models."
+        raise OptionError(message)
+    options = pick_options(PlanOptions, values)
+    raise typer.Exit(command.run_plan(model, options, as_json=as_json, explain=explain))
 
 
 bench = typer.Typer(

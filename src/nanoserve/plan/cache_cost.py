@@ -8,6 +8,7 @@ one rank of one pipeline stage. Knows no budget: pools are handed in.
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from nanoserve.plan.formula import Formula, Number, compute
 from nanoserve.plan.kv_groups import CacheGroups
 from nanoserve.plan.kv_layout import (
     CacheFormat,
@@ -26,6 +27,10 @@ _STATE_MEMORY_RATIO = 0.9
 _STATES_PER_REQUEST = 3
 _LLAMA_CPP_PADDING = 256  # cells; source: llama.cpp, llama-kv-cache-iswa.cpp
 
+_TOKENS = "tokens in the pool"
+_CONCURRENCY = "requests of the longest length"
+_REQUESTS = "requests of the workload"
+
 
 class CacheCost(Protocol):
     """What requests cost in one pool."""
@@ -39,15 +44,15 @@ class CacheCost(Protocol):
         """Return the bytes of one request of that final length."""
         ...
 
-    def requests_in(self, pool_bytes: int, num_tokens: int) -> int:
+    def requests(self, pool_bytes: int, num_tokens: int) -> Formula:
         """Return how many requests of that final length a pool holds while they decode."""
         ...
 
-    def concurrency(self, pool_bytes: int, max_model_len: int) -> float:
+    def concurrency(self, pool_bytes: int, max_model_len: int) -> Formula:
         """Return the requests of the longest length that a pool holds, as the engine logs it."""
         ...
 
-    def tokens_in(self, pool_bytes: int, max_model_len: int) -> int:
+    def tokens(self, pool_bytes: int, max_model_len: int) -> Formula:
         """Return the tokens of a pool, as the engine logs them."""
         ...
 
@@ -75,21 +80,29 @@ class GroupedCost:
         """Return whole blocks of all groups."""
         return self._blocks(num_tokens, holding) * self.groups.block_bytes
 
-    def requests_in(self, pool_bytes: int, num_tokens: int) -> int:
+    def requests(self, pool_bytes: int, num_tokens: int) -> Formula:
         """Return how many fit while they decode; a window has let go of what it passed."""
-        num_blocks = max(0, pool_bytes) // self.groups.block_bytes
-        return num_blocks // self._blocks(num_tokens, "steady")
+        symbols = self._symbols(pool_bytes, num_tokens, "steady")
+        return compute(_REQUESTS, "pool // block_bytes // blocks_of_request", "requests", symbols)
 
-    def concurrency(self, pool_bytes: int, max_model_len: int) -> float:
+    def concurrency(self, pool_bytes: int, max_model_len: int) -> Formula:
         """Return what vLLM logs as maximum concurrency: of requests as they are admitted."""
-        num_blocks = max(0, pool_bytes) // self.groups.block_bytes
-        return num_blocks / self._blocks(max_model_len, "admitted")
+        symbols = self._symbols(pool_bytes, max_model_len, "admitted")
+        return compute(_CONCURRENCY, "pool // block_bytes / blocks_of_request", "requests", symbols)
 
-    def tokens_in(self, pool_bytes: int, max_model_len: int) -> int:
+    def tokens(self, pool_bytes: int, max_model_len: int) -> Formula:
         """Return concurrency times the longest length."""
-        return self.groups.logged_tokens(
-            max(0, pool_bytes), max_model_len, self.cache, self.num_encoder_tokens
-        )
+        symbols = self._symbols(pool_bytes, max_model_len, "admitted")
+        symbols["max_model_len"] = max_model_len
+        expression = "pool // block_bytes * max_model_len // blocks_of_request"
+        return compute(_TOKENS, expression, "tokens", symbols)
+
+    def _symbols(self, pool_bytes: int, num_tokens: int, holding: Holding) -> dict[str, Number]:
+        return {
+            "pool": max(0, pool_bytes),
+            "block_bytes": self.groups.block_bytes,
+            "blocks_of_request": self._blocks(num_tokens, holding),
+        }
 
     def _blocks(self, num_tokens: int, holding: Holding) -> int:
         return self.groups.request_blocks(num_tokens, self.cache, self.num_encoder_tokens, holding)
@@ -114,11 +127,11 @@ class CellCost:
     @property
     def is_free(self) -> bool:
         """Whether no layer keeps anything."""
-        return self._cell_bytes == 0 and self.state_bytes == 0
+        return not self._has_cells and self.state_bytes == 0
 
     @property
-    def _cell_bytes(self) -> float:
-        return self.full_bytes + _SWA_TOKENS_RATIO * self.window_bytes
+    def _has_cells(self) -> bool:
+        return self.full_bytes + self.window_bytes > 0
 
     def request_bytes(self, num_tokens: int, holding: Holding = "admitted") -> int:
         """Return its cells and states; the two holdings are the same here."""
@@ -126,42 +139,60 @@ class CellCost:
         cells = num_tokens * self.full_bytes + self._in_window(num_tokens) * self.window_bytes
         return cells + _STATES_PER_REQUEST * self.state_bytes
 
-    def requests_in(self, pool_bytes: int, num_tokens: int) -> int:
+    def requests(self, pool_bytes: int, num_tokens: int) -> Formula:
         """Return what the scarcest of cells, window cells and states allows."""
-        cells, states = self._divide(pool_bytes)
+        symbols = self._symbols(pool_bytes)
+        symbols["tokens"] = num_tokens
         limits = []
         if self.full_bytes:
-            limits.append(cells // num_tokens)
+            limits.append(f"{self._cells} // tokens")
         if self.window_bytes:
-            limits.append(int(cells * _SWA_TOKENS_RATIO) // self._in_window(num_tokens))
+            symbols |= {"in_window": self._in_window(num_tokens)}
+            limits.append(f"floor({self._cells} * window_share) // in_window")
         if self.state_bytes:
-            limits.append(states // _STATES_PER_REQUEST)
-        return min(limits)
+            limits.append(f"{self._states} // {_STATES_PER_REQUEST}")
+        expression = limits[0] if len(limits) == 1 else f"min({', '.join(limits)})"
+        return compute(_REQUESTS, expression, "requests", symbols)
 
-    def concurrency(self, pool_bytes: int, max_model_len: int) -> float:
-        """Return cells over the longest length; states are counted in `requests_in`."""
-        if not self._cell_bytes:
-            return float(self.requests_in(pool_bytes, max_model_len))
-        return self._divide(pool_bytes)[0] / max_model_len
+    def concurrency(self, pool_bytes: int, max_model_len: int) -> Formula:
+        """Return cells over the longest length; states are counted in `requests`."""
+        if not self._has_cells:
+            return self.requests(pool_bytes, max_model_len)
+        symbols = self._symbols(pool_bytes) | {"max_model_len": max_model_len}
+        return compute(_CONCURRENCY, f"{self._cells} / max_model_len", "requests", symbols)
 
-    def tokens_in(self, pool_bytes: int, max_model_len: int) -> int:
+    def tokens(self, pool_bytes: int, max_model_len: int) -> Formula:
         """Return what SGLang logs as `max_total_num_tokens`."""
-        if not self._cell_bytes:
-            return self.requests_in(pool_bytes, max_model_len) * max_model_len
-        return self._divide(pool_bytes)[0]
+        symbols = self._symbols(pool_bytes)
+        if not self._has_cells:
+            symbols["max_model_len"] = max_model_len
+            expression = f"{self._states} // {_STATES_PER_REQUEST} * max_model_len"
+            return compute(_TOKENS, expression, "tokens", symbols)
+        return compute(_TOKENS, self._cells, "tokens", symbols)
+
+    @property
+    def _states(self) -> str:
+        """The expression of the states that a pool holds."""
+        share = "state_memory_ratio / (1 + state_memory_ratio)" if self._has_cells else "1"
+        return f"floor(pool * {share}) // state_bytes"
+
+    @property
+    def _cells(self) -> str:
+        """The expression of the cells that a pool holds beside the states."""
+        pool = f"(pool - {self._states} * state_bytes)" if self.state_bytes else "pool"
+        cell = "(full_bytes + window_share * window_bytes)" if self.window_bytes else "full_bytes"
+        return f"floor({pool} // {cell})"
+
+    def _symbols(self, pool_bytes: int) -> dict[str, Number]:
+        symbols: dict[str, Number] = {"pool": max(0, pool_bytes), "full_bytes": self.full_bytes}
+        if self.window_bytes:
+            symbols |= {"window_bytes": self.window_bytes, "window_share": _SWA_TOKENS_RATIO}
+        if self.state_bytes:
+            symbols |= {"state_bytes": self.state_bytes, "state_memory_ratio": _STATE_MEMORY_RATIO}
+        return symbols
 
     def _in_window(self, num_tokens: int) -> int:
         return min(num_tokens, self.window) if self.window else num_tokens
-
-    def _divide(self, pool_bytes: int) -> tuple[int, int]:
-        """Return cells and states of a pool."""
-        pool = max(0, pool_bytes)
-        num_states = 0
-        if self.state_bytes:
-            share = _STATE_MEMORY_RATIO / (1 + _STATE_MEMORY_RATIO) if self._cell_bytes else 1.0
-            num_states = int(pool * share) // self.state_bytes
-            pool -= num_states * self.state_bytes
-        return (int(pool // self._cell_bytes) if self._cell_bytes else 0), num_states
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,17 +220,25 @@ class SummedCost:
             self.shape, num_tokens, self.cache, holding, self.num_encoder_tokens
         )
 
-    def requests_in(self, pool_bytes: int, num_tokens: int) -> int:
+    def requests(self, pool_bytes: int, num_tokens: int) -> Formula:
         """Return how many fit while they decode."""
-        return max(0, pool_bytes) // self.request_bytes(num_tokens, "steady")
+        symbols = self._symbols(pool_bytes, num_tokens)
+        return compute(_REQUESTS, "pool // bytes_of_request", "requests", symbols)
 
-    def concurrency(self, pool_bytes: int, max_model_len: int) -> float:
+    def concurrency(self, pool_bytes: int, max_model_len: int) -> Formula:
         """Return requests of the longest length."""
-        return max(0, pool_bytes) / self.request_bytes(max_model_len, "steady")
+        symbols = self._symbols(pool_bytes, max_model_len)
+        return compute(_CONCURRENCY, "pool / bytes_of_request", "requests", symbols)
 
-    def tokens_in(self, pool_bytes: int, max_model_len: int) -> int:
+    def tokens(self, pool_bytes: int, max_model_len: int) -> Formula:
         """Return concurrency times the longest length."""
-        return max(0, pool_bytes) * max_model_len // self.request_bytes(max_model_len, "steady")
+        symbols = self._symbols(pool_bytes, max_model_len)
+        symbols["max_model_len"] = max_model_len
+        return compute(_TOKENS, "pool * max_model_len // bytes_of_request", "tokens", symbols)
+
+    def _symbols(self, pool_bytes: int, num_tokens: int) -> dict[str, Number]:
+        bytes_of_request = self.request_bytes(num_tokens, "steady")
+        return {"pool": max(0, pool_bytes), "bytes_of_request": bytes_of_request}
 
 
 def cell_cost(shape: ModelShape, cache: CacheFormat, has_window_pool: bool) -> CellCost:

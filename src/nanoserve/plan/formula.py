@@ -9,14 +9,14 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
 from nanoserve.errors import InvariantError
 
 Number = int | float
-Unit = Literal["bytes", "tokens", "requests", "seconds", "FLOP", "parameters", "share"]
+Unit = Literal["bytes", "tokens", "requests", "seconds", "parameters", "blocks"]
 
 _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -46,7 +46,6 @@ class Formula:
         symbols: The number of each symbol.
         value: What it comes to.
         unit: Of the value.
-        keys: Keys of config.json (or flags) that the numbers come from.
     """
 
     name: str
@@ -54,7 +53,6 @@ class Formula:
     symbols: Mapping[str, Number]
     value: Number
     unit: Unit
-    keys: tuple[str, ...] = field(default=())
 
     @property
     def substituted(self) -> str:
@@ -69,19 +67,13 @@ class Formula:
         return f"({number!r})" if number < 0 else repr(number)
 
 
-def compute(
-    name: str,
-    expression: str,
-    unit: Unit,
-    symbols: Mapping[str, Number],
-    keys: tuple[str, ...] = (),
-) -> Formula:
+def compute(name: str, expression: str, unit: Unit, symbols: Mapping[str, Number]) -> Formula:
     """Return a formula with its value, computed from its text.
 
     Example: `compute("pool", "floor(share * total)", "bytes", {"share": 0.9, "total": 10})`
     has the value 9.
     """
-    return Formula(name, expression, symbols, evaluate(expression, symbols), unit, keys)
+    return Formula(name, expression, symbols, evaluate(expression, symbols), unit)
 
 
 def evaluate(expression: str, symbols: Mapping[str, Number] | None = None) -> Number:

@@ -11,6 +11,12 @@ from typing import Literal
 
 from nanoserve.plan.formula import Formula, compute
 from nanoserve.plan.interval import Interval
+from nanoserve.plan.kv_layout import (
+    full_bytes_per_token,
+    growing_bytes_per_token,
+    state_bytes_per_request,
+)
+from nanoserve.plan.launch_command import command_notes, launch_command
 from nanoserve.plan.plan_choices import PlanChoices, choose_plan
 from nanoserve.plan.plan_notes import plan_notes
 from nanoserve.plan.plan_query import PlanQuery
@@ -45,6 +51,21 @@ class WorkloadFit:
     def max_num_seqs(self) -> int:
         """The recommended number, at least 1."""
         return max(1, int(self.recommended.value))
+
+
+@dataclass(frozen=True, slots=True)
+class KvFacts:
+    """What requests cost on one GPU of the deciding stage, layer sums without any padding.
+
+    Attributes:
+        token_bytes: Of each further token in the layers that keep all.
+        window_bytes: Of each token in the layers that keep a window or chunk.
+        state_bytes: Of a request's states.
+    """
+
+    token_bytes: int
+    window_bytes: int
+    state_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +138,22 @@ class PlanAnswer:
         """The share of memory that the engine is given."""
         return utilization_of(self.query)
 
+    @property
+    def command(self) -> str:
+        """What starts the engine as planned."""
+        return launch_command(self.query, self.choices, self.max_model_len, self.fit.max_num_seqs)
+
+    @property
+    def kv_facts(self) -> KvFacts:
+        """What requests cost on one GPU of the deciding stage."""
+        shape, cache = self.stage.shape, self.choices.cache
+        token_bytes = growing_bytes_per_token(shape, cache)
+        return KvFacts(
+            token_bytes,
+            full_bytes_per_token(shape, cache) - token_bytes,
+            state_bytes_per_request(shape, cache),
+        )
+
 
 def answer(query: PlanQuery) -> PlanAnswer:
     """Plan a query.
@@ -156,7 +193,11 @@ def answer(query: PlanQuery) -> PlanAnswer:
         prefill=prefill_bound(query, choices, choices.workload.mean_prompt),
         num_params=count_parameters(query.model.shape).total,
         num_active_params=count_active_parameters(query.model.shape).total,
-        notes=(*choices.notes, *plan_notes(query, choices, max_model_len)),
+        notes=(
+            *choices.notes,
+            *plan_notes(query, choices, max_model_len),
+            *command_notes(query),
+        ),
     )
 
 
@@ -179,7 +220,7 @@ def _stage_longest(stage: StageBudget, most: int) -> int:
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        if stage.cost.concurrency(pool, middle) >= 1:
+        if stage.cost.concurrency(pool, middle).value >= 1:
             low = middle
         else:
             high = middle - 1
@@ -192,7 +233,7 @@ def _binding(stages: Sequence[StageBudget], max_model_len: int) -> int:
         held = [
             float("inf")
             if stage.cost.is_free
-            else stage.cost.concurrency(stage.pool.mid, max_model_len)
+            else stage.cost.concurrency(stage.pool.mid, max_model_len).value
             for stage in stages
         ]
         return held.index(min(held))
@@ -204,12 +245,12 @@ def _tokens(stage: StageBudget, max_model_len: int) -> Interval:
     if stage.cost.is_free:
         return Interval.exactly(0)
     pools = (stage.pool.low, stage.pool.mid, stage.pool.high)
-    return Interval(*(stage.cost.tokens_in(pool, max_model_len) for pool in pools))
+    return Interval(*(int(stage.cost.tokens(pool, max_model_len).value) for pool in pools))
 
 
 def _concurrency(stages: Sequence[StageBudget], max_model_len: int) -> float:
     held = [
-        stage.cost.concurrency(stage.pool.mid, max_model_len)
+        float(stage.cost.concurrency(stage.pool.mid, max_model_len).value)
         for stage in stages
         if not stage.cost.is_free
     ]
@@ -234,9 +275,9 @@ def _requests(stages: Sequence[StageBudget], num_tokens: int, unlimited: int) ->
     if not paying:
         return Interval.exactly(unlimited)
     return Interval(
-        min(stage.cost.requests_in(stage.pool.low, num_tokens) for stage in paying),
-        min(stage.cost.requests_in(stage.pool.mid, num_tokens) for stage in paying),
-        min(stage.cost.requests_in(stage.pool.high, num_tokens) for stage in paying),
+        min(int(stage.cost.requests(stage.pool.low, num_tokens).value) for stage in paying),
+        min(int(stage.cost.requests(stage.pool.mid, num_tokens).value) for stage in paying),
+        min(int(stage.cost.requests(stage.pool.high, num_tokens).value) for stage in paying),
     )
 
 
@@ -261,7 +302,7 @@ def _verdict(
             f"the weights fit, and what the largest step takes leaves "
             f"{format_bytes(stage.pool.mid)} for the KV pool"
         )
-    if not stage.cost.is_free and stage.cost.concurrency(stage.pool.mid, max_model_len) < 1:
+    if not stage.cost.is_free and stage.cost.concurrency(stage.pool.mid, max_model_len).value < 1:
         need = stage.cost.request_bytes(max_model_len)
         return "loads, cannot serve", (
             f"one request of {max_model_len:,} tokens takes {format_bytes(need)} and the pool "

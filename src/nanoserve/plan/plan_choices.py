@@ -6,6 +6,8 @@ Every choice made for the asker is a note.
 
 from dataclasses import dataclass, replace
 
+from nanoserve.options import DEFAULT_TOKEN_BUDGET, EngineOptions
+from nanoserve.plan.boot_choices import DEFAULT_MAX_MODEL_LEN
 from nanoserve.plan.cache_cost import CacheCost, GroupedCost, SummedCost, cell_cost, padded_windows
 from nanoserve.plan.engine_profile import default_batch
 from nanoserve.plan.kv_groups import group_cache, without_windows
@@ -111,9 +113,12 @@ def stage_shape(shape: ModelShape, first_layer: int, num_layers: int) -> ModelSh
 
 def _batch(query: PlanQuery) -> tuple[int, int]:
     profile = query.profile
-    slots, budget = _BATCHES.get(profile.engine) or default_batch(
-        profile, query.gpu.memory_bytes, query.gpu.name
-    )
+    if profile.engine == "nanoserve":
+        slots, budget = EngineOptions().max_num_seqs, DEFAULT_TOKEN_BUDGET["cuda"]
+    elif profile.engine in _BATCHES:
+        slots, budget = _BATCHES[profile.engine]
+    else:
+        slots, budget = default_batch(profile, query.gpu.memory_bytes, query.gpu.name)
     if query.max_num_seqs is not None:
         slots = query.max_num_seqs
     return slots, query.max_num_batched_tokens or max(budget, slots)
@@ -121,6 +126,8 @@ def _batch(query: PlanQuery) -> tuple[int, int]:
 
 def _longest(query: PlanQuery) -> tuple[int, tuple[str, ...]]:
     bound = query.model.shape.max_position_embeddings
+    if query.max_model_len is None and query.profile.engine == "nanoserve":
+        return min(DEFAULT_MAX_MODEL_LEN, bound or DEFAULT_MAX_MODEL_LEN), ()
     if query.max_model_len is None:
         return bound or _DEFAULT_LEN, ()
     if bound is not None and query.max_model_len > bound:
@@ -139,7 +146,9 @@ def _kv_format(query: PlanQuery) -> tuple[KVFormat, tuple[str, ...]]:
     if asked.strip().casefold() in ("auto", "") and stored and query.profile.engine != "llama.cpp":
         asked = stored
         notes = (f"the checkpoint asks for a KV cache in {stored}",)
-    found = find_kv_format(asked, 2)
+    if asked.strip().casefold() in ("auto", ""):
+        asked = "bf16"
+    found = find_kv_format(asked)
     is_sparse = any(
         layer.attention and layer.attention.index_dim for layer in query.model.shape.layers
     )

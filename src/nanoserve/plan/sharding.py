@@ -40,7 +40,7 @@ def check_tp(shape: ModelShape, tp: int) -> None:
         return
     would_do = ", ".join(map(str, valid_tp(shape)))
     message = (
-        f"--tensor-parallel-size {tp} does not divide this model: {problem}. "
+        f"--tp {tp} does not divide this model: {problem}. "
         f"Up to {_MOST_RANKS} these do: {would_do}."
     )
     raise OptionError(message)
@@ -164,7 +164,7 @@ def stage_weights(shape: ModelShape, pp: int) -> tuple[StageWeights, ...]:
 
 def _stage_sizes(num_layers: int, pp: int) -> list[int]:
     if not 1 <= pp <= num_layers:
-        message = f"--pipeline-parallel-size {pp} is not between 1 and the {num_layers} layers."
+        message = f"--pp {pp} is not between 1 and the {num_layers} layers."
         raise OptionError(message)
     each, rest = divmod(num_layers, pp)
     return [each + (1 if pp - 1 - rest <= rank < pp - 1 else 0) for rank in range(pp)]

@@ -17,6 +17,7 @@ from nanoserve.plan.engine_memory import (
 )
 from nanoserve.plan.formula import Formula, Number, compute
 from nanoserve.plan.interval import Interval
+from nanoserve.plan.own_budget import own_parts
 from nanoserve.plan.plan_choices import PlanChoices, stage_cost, stage_shape
 from nanoserve.plan.plan_query import PlanQuery
 from nanoserve.plan.rank_weights import RankWeights
@@ -83,11 +84,16 @@ def stage_budget(query: PlanQuery, choices: PlanChoices, weights: RankWeights) -
     """
     stage = stage_shape(query.model.shape, weights.first_layer, weights.num_layers)
     load = _load(query, choices, stage, is_last=weights.stage == choices.pp - 1)
-    divide = {"sglang": _divide_sglang, "tensorrt-llm": _divide_tensorrt}
-    if query.profile.engine == "llama.cpp":
-        lines = _divide_llama_cpp(query, load, weights)
+    divide = {
+        "vllm": _divide_vllm,
+        "sglang": _divide_sglang,
+        "tensorrt-llm": _divide_tensorrt,
+        "llama.cpp": _divide_llama_cpp,
+    }
+    if query.profile.engine == "nanoserve":
+        lines = _divide_own(query, choices)
     else:
-        lines = divide.get(query.profile.engine, _divide_vllm)(query, load, weights)
+        lines = divide[query.profile.engine](query, load, weights)
     cost = stage_cost(query, choices, stage)
     return StageBudget(weights, stage, query.gpu.memory_bytes, lines, lines[-1].size, cost)
 
@@ -194,6 +200,13 @@ def _divide_llama_cpp(
     if query.utilization is not None:
         lines.insert(0, _kept_back(query))
     return _with_pool(query, lines, _left(query, lines), None)
+
+
+def _divide_own(query: PlanQuery, choices: PlanChoices) -> tuple[BudgetLine, ...]:
+    """Return our own server's parts, as its boot plans them."""
+    parts = own_parts(query, choices)
+    lines = [BudgetLine(name, size) for name, size in parts[:-1]]
+    return _with_pool(query, lines, parts[-1][1], None)
 
 
 def _kept_back(query: PlanQuery) -> BudgetLine:

@@ -13,7 +13,10 @@ from typing import Any
 from nanoserve.errors import ModelNotFoundError
 from nanoserve.spec.gguf_file import read_gguf
 from nanoserve.spec.gguf_shape import model_shape_of_gguf
+from nanoserve.spec.gguf_spec import spec_from_gguf
+from nanoserve.spec.hf_config import spec_from_hf_config
 from nanoserve.spec.json_file import read_json_object
+from nanoserve.spec.model_spec import ModelSpec
 from nanoserve.spec.planned_model import PlannedModel
 from nanoserve.spec.presets import find_preset, nearest_presets
 from nanoserve.spec.quant_config import read_quant_config
@@ -68,6 +71,18 @@ def planned_model_of(name: str, config: Mapping[str, Any], path: str) -> Planned
     shape = read_model_shape(config, path)
     model = PlannedModel(name, shape, config=config)
     return _with_quantization(model, shape.quantization, path)
+
+
+def served_spec(model: PlannedModel) -> ModelSpec:
+    """Return the model as our own decoder needs it.
+
+    Raises:
+        UnsupportedModelError: The decoder does not serve it; says what is in the way.
+        CorruptFileError: A key is missing or out of bounds.
+    """
+    if model.config is None and model.path is not None:
+        return spec_from_gguf(read_gguf(Path(model.path)))
+    return spec_from_hf_config(model.config or {}, model.name)
 
 
 def _with_quantization(

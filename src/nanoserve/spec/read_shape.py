@@ -5,6 +5,7 @@ Reads no file: it is handed the parsed object. Where to add a family: see `famil
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from nanoserve.errors import CorruptFileError, UnsupportedModelError
@@ -124,7 +125,7 @@ def read_model_shape(config: Mapping[str, Any], path: str) -> ModelShape:
     unread = fields.unread(_ARITHMETIC)
     if unread is not None:
         fields.fail_unsupported(unread, f"it means nothing known in a {kind} model.")
-    return ModelShape(
+    shape = ModelShape(
         model_type=kind,
         layers=layers,
         hidden_size=hidden_size(fields),
@@ -137,6 +138,7 @@ def read_model_shape(config: Mapping[str, Any], path: str) -> ModelShape:
         uncounted=uncounted,
         max_encoder_tokens=_encoder_tokens(fields),
     )
+    return replace(shape, config_keys=fields.keys_read)  # once everything was asked for
 
 
 def _text_config(config: Mapping[str, Any], outer: ConfigFields) -> Mapping[str, Any]:
