@@ -18,7 +18,7 @@ from nanoserve.spec.gpu_spec import custom_gpu, gpu_table, override_gpu
 from nanoserve.spec.planned_model import PlannedModel
 from nanoserve.spec.presets import presets
 from nanoserve.spec.quant_spec import find_weight_format
-from nanoserve.spec.read_model import read_planned_model, served_spec
+from nanoserve.spec.read_model import read_planned_model
 from nanoserve.units import GIB, parse_bytes
 
 FITS, DOES_NOT_FIT = 0, DoesNotFitError.exit_code
@@ -128,6 +128,8 @@ def _num_gpus(options: PlanOptions, group: GpuGroup | None) -> int:
 
 def _host_engine(model: PlannedModel) -> str:
     """Return what can serve on this machine's memory: ours if it knows the model."""
+    from nanoserve.spec.served_spec import served_spec  # other plans do without it
+
     try:
         served_spec(model)
     except UnsupportedModelError:

@@ -12,7 +12,7 @@ from nanoserve.plan.interval import Interval
 from nanoserve.plan.memory_budget import REMAINDER, MemoryBudget, MemoryReading
 from nanoserve.plan.plan_choices import PlanChoices
 from nanoserve.plan.plan_query import PlanQuery
-from nanoserve.spec.read_model import served_spec
+from nanoserve.spec.served_spec import served_spec
 from nanoserve.units import GIB
 
 # What the estimate of the largest step may be off by. Source: tests/reference holds estimates

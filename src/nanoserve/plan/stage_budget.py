@@ -17,7 +17,6 @@ from nanoserve.plan.engine_memory import (
 )
 from nanoserve.plan.formula import Formula, Number, compute
 from nanoserve.plan.interval import Interval
-from nanoserve.plan.own_budget import own_parts
 from nanoserve.plan.plan_choices import PlanChoices, stage_cost, stage_shape
 from nanoserve.plan.plan_query import PlanQuery
 from nanoserve.plan.rank_weights import RankWeights
@@ -204,6 +203,8 @@ def _divide_llama_cpp(
 
 def _divide_own(query: PlanQuery, choices: PlanChoices) -> tuple[BudgetLine, ...]:
     """Return our own server's parts, as its boot plans them."""
+    from nanoserve.plan.own_budget import own_parts  # the boot's planner: other engines do without
+
     parts = own_parts(query, choices)
     lines = [BudgetLine(name, size) for name, size in parts[:-1]]
     return _with_pool(query, lines, parts[-1][1], None)

@@ -1,13 +1,10 @@
-"""Bytes of weights as their files have them: from safetensors and GGUF headers, no tensor read."""
+"""Bytes of weights as their files have them: from safetensors headers, no tensor read."""
 
 import re
-from collections import Counter
 from pathlib import Path
 
-from nanoserve.spec.gguf_file import GGUFFile
 from nanoserve.spec.json_file import read_json_object
 from nanoserve.spec.model_shape import ModelShape
-from nanoserve.spec.quant_spec import WeightFormat, file_bits_format
 from nanoserve.spec.safetensors_header import TensorEntry, read_safetensors_header
 
 _INDEX_FILE = "model.safetensors.index.json"
@@ -34,21 +31,6 @@ def safetensors_bytes(folder: Path, shape: ModelShape) -> int | None:
             if not _is_draft(name, len(shape.layers)):
                 total += _loaded_bytes(entry, halves_floats)
     return total
-
-
-def gguf_format(file: GGUFFile) -> WeightFormat:
-    """Return the average bits of a GGUF file as a format, named by the type most bytes are in."""
-    num_bytes: Counter[str] = Counter()
-    num_values = 0
-    for tensor in file.tensors.values():
-        num_bytes[tensor.type_name] += tensor.num_bytes
-        values = 1
-        for size in tensor.shape:
-            values *= size
-        num_values += values
-    name = num_bytes.most_common(1)[0][0] if num_bytes else "GGUF"
-    bits = 8 * sum(num_bytes.values()) / num_values if num_values else 16.0
-    return file_bits_format(name, bits)
 
 
 def _shards(folder: Path) -> list[Path]:
