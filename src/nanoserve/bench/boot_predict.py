@@ -1,0 +1,236 @@
+"""What follows for a recorded boot from its model: the pool, its tokens, its concurrency.
+
+Puts the planner's rules together for the engine and version of a record; keeps no formula of
+its own.
+"""
+
+from dataclasses import dataclass, replace
+
+from nanoserve.bench.boot_case import BootCase, UnsupportedRecordError
+from nanoserve.errors import NanoserveError
+from nanoserve.plan.device_weights import device_weight_bytes
+from nanoserve.plan.engine_memory import (
+    activation_bytes,
+    graph_bytes,
+    non_torch_bytes,
+    pool_bytes,
+    sglang_pool_bytes,
+)
+from nanoserve.plan.interval import Interval
+from nanoserve.plan.kv_groups import CacheGroups, group_cache, without_windows
+from nanoserve.plan.kv_layout import CacheFormat
+from nanoserve.plan.sharding import plan_stages
+from nanoserve.spec.kv_format import find_kv_format
+from nanoserve.spec.model_shape import AttentionShape, LayerShape, ModelShape
+from nanoserve.units import GIB, ceil_div
+
+_LATENTS_SINCE = (0, 7, 1)  # vLLM pull request 12601; before, each head's K and V
+_PADDED_HEAD = 256  # what heads of 192 were padded to then
+_GROUPS_SINCE = (0, 10)  # before, every layer of vLLM kept every token
+_ALIGNED_SINCE = (0, 21)  # states of delta nets come two a request since
+_TOKENS_BY_LENGTH_SINCE = (0, 20)  # vLLM issue 40691
+_VALUE_BYTES = {"fp8": 1, "int8": 1, "bf16": 2, "fp32": 4}
+_SGLANG_CONTEXT_BYTES = GIB * 45 // 100
+
+
+@dataclass(frozen=True, slots=True)
+class CasePrediction:
+    """A pool and the parts that were taken off.
+
+    Attributes:
+        pool: What is left.
+        weights: On the fattest GPU.
+        activation: The profiled step's peak.
+        non_torch: Held outside the allocator.
+        graphs: What recorded steps take of the budget.
+    """
+
+    pool: Interval
+    weights: int
+    activation: Interval
+    non_torch: Interval
+    graphs: Interval
+
+
+def predict_pool(case: BootCase) -> CasePrediction:
+    """Predict the pool from the device's memory, the utilization and the model.
+
+    Raises:
+        UnsupportedRecordError: One of the three is not known, or the engine's rule is not.
+    """
+    total = case.total_bytes
+    utilization = case.boot.utilization or case.profile.utilization
+    if total is None:
+        raise UnsupportedRecordError("no device memory", "neither logged nor a card of the table")
+    if utilization is None:
+        raise UnsupportedRecordError("no utilization", "the record does not say it")
+    weights = predict_weights(case)
+    nothing = Interval.exactly(0)
+    if case.profile.engine == "sglang":
+        before = total - _SGLANG_CONTEXT_BYTES
+        pool = sglang_pool_bytes(before, before - weights, utilization)
+        spread = GIB // 2 + weights // 50
+        around = Interval(pool - spread, pool, pool + spread)
+        return CasePrediction(around, weights, nothing, nothing, nothing)
+    if case.profile.engine != "vllm":
+        raise UnsupportedRecordError("no rule from a share to a pool", case.profile.engine)
+    load = case.load()
+    activation = activation_bytes(case.profile, load)
+    non_torch = non_torch_bytes(case.profile, load.tensor_parallel, load.has_fast_link)
+    graphs = graph_bytes(case.profile, load.is_eager)
+    around = non_torch + _doubt(weights, case)
+    pool = pool_bytes(case.profile, int(utilization * total), weights, activation, around, graphs)
+    return CasePrediction(pool, weights, activation, non_torch, graphs)
+
+
+def predict_weights(case: BootCase) -> int:
+    """Predict the weights on the fattest GPU.
+
+    Raises:
+        UnsupportedRecordError: Their format is not known, or the ranks do not divide them.
+    """
+    if isinstance(case.weight_format, UnsupportedRecordError):
+        raise case.weight_format
+    try:
+        return device_weight_bytes(
+            case.shape, case.weight_format, case.tensor_parallel, case.pipeline_parallel
+        )
+    except NanoserveError as error:
+        raise UnsupportedRecordError("ranks do not divide the model", str(error)[:120]) from None
+
+
+def _doubt(weights: int, case: BootCase) -> Interval:
+    """Return what the weights may be off by: layers left in 16 bits, where they are quantised."""
+    if case.weight_format is None:
+        return Interval.scaled((-0.001, 0, 0.01), weights)
+    most = 0.1 if "weight format" in case.assumed else 0.05
+    return Interval.scaled((-0.01, 0, most), weights)
+
+
+def predict_tokens(case: BootCase, pool: int) -> int:
+    """Return the tokens that an engine logs for a pool of that size.
+
+    Raises:
+        UnsupportedRecordError: The engine divides the pool in a way that is not known.
+    """
+    layout = cache_layout(case)
+    if layout.num_groups > 1 and _version(case) >= _TOKENS_BY_LENGTH_SINCE:
+        return layout.groups.logged_tokens(pool, case.load().max_model_len, layout.cache)
+    num_blocks = pool // layout.groups.block_bytes
+    return num_blocks // layout.num_groups * layout.cache.block_size
+
+
+def predict_concurrency(case: BootCase, pool: int) -> float:
+    """Return the requests of the longest length that a pool holds.
+
+    Raises:
+        UnsupportedRecordError: As `predict_tokens`; or the record has no longest length.
+    """
+    if case.boot.max_model_len is None:
+        raise UnsupportedRecordError("no longest length", "the record does not say it")
+    layout = cache_layout(case)
+    blocks = layout.groups.request_blocks(case.boot.max_model_len, layout.cache)
+    return pool // layout.groups.block_bytes / blocks
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLayout:
+    """A model's cache as the engine of a record lays it out.
+
+    Attributes:
+        groups: Its groups.
+        cache: What they were made for.
+        num_groups: How many draw from the pool.
+    """
+
+    groups: CacheGroups
+    cache: CacheFormat
+    num_groups: int
+
+
+def cache_layout(case: BootCase) -> CacheLayout:
+    """Lay a case's cache out.
+
+    Raises:
+        UnsupportedRecordError: A format of K and V, or a split pool, that is not known.
+    """
+    shape = _stage(case)
+    version = _version(case)
+    if case.profile.engine == "vllm":
+        shape = _as_vllm_caches(shape, version)
+    elif _is_mixed(shape):
+        raise UnsupportedRecordError("pool split by kind of layer", case.profile.engine)
+    has_states = any(layer.state for layer in shape.layers)
+    cache = CacheFormat(
+        itemsize=_value_bytes(case.kv_cache_dtype),
+        block_size=case.boot.block_size or case.profile.block_size,
+        tp=case.tensor_parallel,
+        max_num_batched_tokens=case.load().max_num_batched_tokens,
+        num_states=2 if has_states and version >= _ALIGNED_SINCE else 1,
+    )
+    groups = group_cache(shape, cache)
+    if groups.block_bytes == 0:
+        raise UnsupportedRecordError("no cache that grows", shape.model_type)
+    num_groups = sum(ceil_div(bucket.num_layers, groups.group_size) for bucket in groups.buckets)
+    return CacheLayout(groups, cache, num_groups)
+
+
+def _version(case: BootCase) -> tuple[int, ...]:
+    return case.version or case.profile.since
+
+
+def _as_vllm_caches(shape: ModelShape, version: tuple[int, ...]) -> ModelShape:
+    if version < _LATENTS_SINCE:
+        shape = _without_latents(shape)
+    attentions = [layer.attention for layer in shape.layers if layer.attention]
+    if version < _GROUPS_SINCE or any(one.kind == "chunked" for one in attentions):
+        return without_windows(shape)
+    return shape
+
+
+def _without_latents(shape: ModelShape) -> ModelShape:
+    """Return the model as engines without latent attention cached it: each head's K and V."""
+
+    def widened(attention: AttentionShape | None) -> AttentionShape | None:
+        if attention is None or attention.latent is None:
+            return attention
+        return AttentionShape(
+            "full", attention.num_heads, attention.num_heads, _PADDED_HEAD, _PADDED_HEAD
+        )
+
+    layers: tuple[LayerShape, ...] = tuple(
+        replace(layer, attention=widened(layer.attention)) for layer in shape.layers
+    )
+    return replace(shape, layers=layers)
+
+
+def _is_mixed(shape: ModelShape) -> bool:
+    return any(
+        layer.state is not None or (layer.attention is not None and layer.attention.span is not None)
+        for layer in shape.layers
+    )
+
+
+def _stage(case: BootCase) -> ModelShape:
+    """Return the layers of the first stage, which has no fewer than any."""
+    try:
+        stages = plan_stages(case.shape, case.pipeline_parallel, case.tensor_parallel)
+    except NanoserveError as error:
+        raise UnsupportedRecordError("ranks do not divide the model", str(error)[:120]) from None
+    most = max(stages, key=lambda stage: stage.num_layers)
+    layers = case.shape.layers[most.first_layer : most.first_layer + most.num_layers]
+    return replace(case.shape, layers=layers)
+
+
+def _value_bytes(kv_cache_dtype: str) -> int:
+    """Return the bytes of a value of K and V; `fp8 (inferred)` is fp8."""
+    name = kv_cache_dtype.split("(")[0].strip()
+    try:
+        found = find_kv_format(name).name
+    except NanoserveError:
+        raise UnsupportedRecordError("KV format not known", kv_cache_dtype[:40]) from None
+    if found.startswith("auto"):
+        return 2
+    if found not in _VALUE_BYTES:
+        raise UnsupportedRecordError("KV format with scales", kv_cache_dtype[:40])
+    return _VALUE_BYTES[found]
