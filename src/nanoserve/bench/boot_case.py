@@ -103,6 +103,8 @@ class BootCase:
         gpu: The card, where its name is in the table.
         version: The engine's release; None where it is not known.
         assumed: Facts that the record does not state, in words.
+        is_by_unsloth: Whether Unsloth chose the slots.
+        is_divided: Whether it is known how GPUs divide the model.
     """
 
     boot: LoggedBoot
@@ -115,6 +117,8 @@ class BootCase:
     gpu: GpuSpec | None
     version: tuple[int, ...] | None
     assumed: tuple[str, ...]
+    is_by_unsloth: bool = False
+    is_divided: bool = True
 
     @property
     def total_bytes(self) -> int | None:
@@ -199,6 +203,8 @@ def read_case(record: Record, configs: Configs) -> BootCase:
         gpu=gpu,
         version=version_of_record(record),
         assumed=notes,
+        is_by_unsloth=_is_by_unsloth(record),
+        is_divided=_is_divided(record),
     )
     return replace(case, assumed=(*notes, *_assumptions(case, record)))
 
@@ -214,6 +220,8 @@ def _assumptions(case: BootCase, record: Record) -> tuple[str, ...]:
         facts.append("memory")
     if case.boot.max_model_len is None and not case.profile.is_chunked:
         facts.append("length")
+    if case.gpu is not None and case.gpu.is_unified:
+        facts.append("unified memory")
     return tuple(facts)
 
 
@@ -323,12 +331,24 @@ def _weight_format(
     if found is None:
         return UnsupportedRecordError("weight format not supported", words[:80]), ()
     named = find_weight_format(found)
+    if found == "bnb-4bit" and _is_by_unsloth(record):
+        return find_weight_format("bnb-4bit-double"), ()
     if isinstance(own, WeightFormat) and round(own.value_bits) == round(named.value_bits):
         return own, ()
-    if found == "bnb-4bit" and "unsloth" in f"{words} {record.get('engine_version')}".casefold():
-        return find_weight_format("bnb-4bit-double"), ()
     is_vague = isinstance(own, UnsupportedRecordError) or _NAMES_NO_METHOD.search(words)
     return named, ("weight format",) if is_vague else ()
+
+
+def _is_by_unsloth(record: Record) -> bool:
+    """Whether Unsloth started vLLM; it keeps double quantisation, and chooses the slots."""
+    return "unsloth" in f"{record.get('engine_version')}".casefold()
+
+
+def _is_divided(record: Record) -> bool:
+    """Whether it is known how GPUs divide the model: data-parallel ones do so in many ways."""
+    is_parallel = any(_positive(record.get(f"{kind}_parallel")) > 1 for kind in ("data", "expert"))
+    counts = (record.get("tensor_parallel"), record.get("num_gpus"))
+    return not is_parallel and any(type(count) is int for count in counts)
 
 
 def _positive(value: Any) -> int:

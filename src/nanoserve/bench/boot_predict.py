@@ -15,6 +15,7 @@ from nanoserve.plan.engine_memory import (
     non_torch_bytes,
     pool_bytes,
     sglang_pool_bytes,
+    unsloth_slots,
 )
 from nanoserve.plan.interval import Interval
 from nanoserve.plan.kv_groups import CacheGroups, group_cache, without_windows
@@ -22,7 +23,7 @@ from nanoserve.plan.kv_layout import CacheFormat
 from nanoserve.plan.sharding import plan_stages
 from nanoserve.spec.kv_format import find_kv_format
 from nanoserve.spec.model_shape import AttentionShape, LayerShape, ModelShape
-from nanoserve.units import GIB, ceil_div
+from nanoserve.units import GIB, ceil_div, format_bytes
 
 _LATENTS_SINCE = (0, 7, 1)  # vLLM pull request 12601; before, each head's K and V
 _PADDED_HEAD = 256  # what heads of 192 were padded to then
@@ -59,12 +60,13 @@ def predict_pool(case: BootCase) -> CasePrediction:
         UnsupportedRecordError: One of the three is not known, or the engine's rule is not.
     """
     total = case.total_bytes
-    utilization = case.boot.utilization or case.profile.utilization
     if total is None:
         raise UnsupportedRecordError("no device memory", "neither logged nor a card of the table")
+    utilization = case.boot.utilization
     if utilization is None:
-        raise UnsupportedRecordError("no utilization", "the record does not say it")
+        utilization = _default_utilization(case)
     weights = predict_weights(case)
+    _check_assumed(case, int(utilization * total), weights)
     nothing = Interval.exactly(0)
     if case.profile.engine == "sglang":
         before = total - _SGLANG_CONTEXT_BYTES
@@ -75,12 +77,29 @@ def predict_pool(case: BootCase) -> CasePrediction:
     if case.profile.engine != "vllm":
         raise UnsupportedRecordError("no rule from a share to a pool", case.profile.engine)
     load = case.load()
+    if case.is_by_unsloth:
+        slots = unsloth_slots(int(utilization * total) - weights)
+        load = replace(load, max_num_seqs=slots, max_num_batched_tokens=load.max_model_len)
     activation = activation_bytes(case.profile, load)
     non_torch = non_torch_bytes(case.profile, load.tensor_parallel, load.has_fast_link)
     graphs = graph_bytes(case.profile, load.is_eager)
     around = non_torch + _doubt(weights, case)
     pool = pool_bytes(case.profile, int(utilization * total), weights, activation, around, graphs)
     return CasePrediction(pool, weights, activation, non_torch, graphs)
+
+
+def _default_utilization(case: BootCase) -> float:
+    if case.profile.utilization is None or case.version is None:
+        raise UnsupportedRecordError("no utilization", "and no release that has a default")
+    return case.profile.utilization
+
+
+def _check_assumed(case: BootCase, requested: int, weights: int) -> None:
+    """Refuse a card or a utilization taken for granted that what was logged does not fit in."""
+    held = (case.boot.weight_bytes or weights) + max(0, case.boot.pool_bytes or 0)
+    if held > requested and {"utilization", "memory"} & {*case.assumed}:
+        detail = f"{format_bytes(held)} are held of {format_bytes(requested)}"
+        raise UnsupportedRecordError("not the default utilization or card", detail)
 
 
 def predict_weights(case: BootCase) -> int:
@@ -91,6 +110,8 @@ def predict_weights(case: BootCase) -> int:
     """
     if isinstance(case.weight_format, UnsupportedRecordError):
         raise case.weight_format
+    if not case.is_divided:
+        raise UnsupportedRecordError("GPUs that share the model not stated", case.shape.model_type)
     try:
         return device_weight_bytes(
             case.shape, case.weight_format, case.tensor_parallel, case.pipeline_parallel
@@ -160,6 +181,8 @@ def cache_layout(case: BootCase) -> CacheLayout:
         shape = _as_vllm_caches(shape, version)
     elif _is_mixed(shape):
         raise UnsupportedRecordError("pool split by kind of layer", case.profile.engine)
+    if _has_windows(shape) and not _is_budget_known(case):
+        raise UnsupportedRecordError("token budget not stated", "windows hold a step beside theirs")
     has_states = any(layer.state for layer in shape.layers)
     cache = CacheFormat(
         itemsize=_value_bytes(case.kv_cache_dtype),
@@ -205,10 +228,17 @@ def _without_latents(shape: ModelShape) -> ModelShape:
 
 
 def _is_mixed(shape: ModelShape) -> bool:
-    return any(
-        layer.state is not None or (layer.attention is not None and layer.attention.span is not None)
-        for layer in shape.layers
-    )
+    return _has_windows(shape) or any(layer.state is not None for layer in shape.layers)
+
+
+def _has_windows(shape: ModelShape) -> bool:
+    attentions = (layer.attention for layer in shape.layers)
+    return any(one is not None and one.span is not None for one in attentions)
+
+
+def _is_budget_known(case: BootCase) -> bool:
+    """Whether the step's tokens are stated, or follow from a card that is known."""
+    return case.boot.max_num_batched_tokens is not None or case.total_bytes is not None
 
 
 def _stage(case: BootCase) -> ModelShape:
