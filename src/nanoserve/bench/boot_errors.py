@@ -9,12 +9,13 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from nanoserve.bench.boot_case import BootCase, Configs, UnsupportedRecordError, read_case
+from nanoserve.bench.boot_case import BootCase, Configs, read_case
+from nanoserve.bench.boot_facts import UnsupportedRecordError
 from nanoserve.bench.boot_outcomes import OutcomeCheck, check_outcome
 from nanoserve.bench.boot_predict import (
     cache_layout,
@@ -30,6 +31,8 @@ Record = Mapping[str, Any]
 
 POOL = "pool"
 POOL_ASSUMED = "pool, facts assumed"
+POOL_ANY = "pool, both"
+_ORDER = ("tokens", "concurrency", "weights", POOL, POOL_ASSUMED)
 MODEL_DOUBTED_ABOVE = 0.1  # share that weights may be off before the model is doubted
 OTHERS_ABOVE = 3  # times the most that one process holds outside the allocator
 
@@ -168,11 +171,10 @@ def examine(record: Record, configs: Configs) -> RecordReport:
 
 
 def summarise(comparisons: list[Comparison]) -> list[ErrorSummary]:
-    """Return one line of errors for each figure, in order of first appearance."""
-    figures = dict.fromkeys(one.figure for one in comparisons)
-    return [
-        _summary(figure, [one for one in comparisons if one.figure == figure]) for figure in figures
-    ]
+    """Return one line of errors for each figure, and one for the pools of both kinds together."""
+    figures = {name: [one for one in comparisons if one.figure == name] for name in _ORDER}
+    figures[POOL_ANY] = figures[POOL] + figures[POOL_ASSUMED]
+    return [_summary(figure, found) for figure, found in figures.items() if found]
 
 
 def group_medians(
@@ -244,8 +246,8 @@ def _pool(case: BootCase, name: str) -> Iterator[Comparison]:
     predicted = predict_pool(case)
     notes = (*case.assumed, *_contradictions(case, predicted.weights, predicted.non_torch))
     figure = POOL_ASSUMED if notes else POOL
-    found = _compared(case, name, figure, predicted.pool.mid, logged, predicted.pool, notes)
-    yield found
+    found = _compared(case, name, figure, predicted.pool.mid, logged)
+    yield replace(found, interval=predicted.pool, notes=notes)
 
 
 def _contradictions(case: BootCase, weights: int, non_torch: Interval) -> tuple[str, ...]:
@@ -266,15 +268,8 @@ def _logged_pool(case: BootCase) -> int | None:
 
 
 def _compared(
-    case: BootCase,
-    name: str,
-    figure: str,
-    predicted: float,
-    logged: float,
-    interval: Interval | None = None,
-    notes: tuple[str, ...] = (),
+    case: BootCase, name: str, figure: str, predicted: float, logged: float
 ) -> Comparison:
     since = ".".join(map(str, case.profile.since))
     engine = f"{case.profile.engine} {since}"
-    family = case.shape.model_type
-    return Comparison(name, figure, predicted, logged, family, engine, interval, notes)
+    return Comparison(name, figure, predicted, logged, case.shape.model_type, engine)

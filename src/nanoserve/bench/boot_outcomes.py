@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from nanoserve.bench.boot_case import BootCase, UnsupportedRecordError
+from nanoserve.bench.boot_case import BootCase
+from nanoserve.bench.boot_facts import UnsupportedRecordError
 from nanoserve.bench.boot_predict import cache_layout
 from nanoserve.plan.boot_outcome import OutcomeKind, name_outcome
 from nanoserve.plan.boot_record import boot_of_record

@@ -6,7 +6,8 @@ its own.
 
 from dataclasses import dataclass, replace
 
-from nanoserve.bench.boot_case import BootCase, UnsupportedRecordError
+from nanoserve.bench.boot_case import BootCase
+from nanoserve.bench.boot_facts import UnsupportedRecordError
 from nanoserve.errors import NanoserveError
 from nanoserve.plan.device_weights import device_weight_bytes
 from nanoserve.plan.engine_memory import (
@@ -59,23 +60,24 @@ def predict_pool(case: BootCase) -> CasePrediction:
     Raises:
         UnsupportedRecordError: One of the three is not known, or the engine's rule is not.
     """
+    if case.has_own_budget:
+        raise UnsupportedRecordError(kind="fork with a budget of its own", detail="pool not sized")
     total = case.total_bytes
     if total is None:
-        raise UnsupportedRecordError("no device memory", "neither logged nor a card of the table")
+        raise UnsupportedRecordError(
+            kind="no device memory", detail="neither logged nor a card of the table"
+        )
     utilization = case.boot.utilization
     if utilization is None:
         utilization = _default_utilization(case)
     weights = predict_weights(case)
     _check_assumed(case, int(utilization * total), weights)
-    nothing = Interval.exactly(0)
     if case.profile.engine == "sglang":
-        before = total - _SGLANG_CONTEXT_BYTES
-        pool = sglang_pool_bytes(before, before - weights, utilization)
-        spread = GIB // 2 + weights // 50
-        around = Interval(pool - spread, pool, pool + spread)
-        return CasePrediction(around, weights, nothing, nothing, nothing)
+        return _sglang_pool(total, utilization, weights)
     if case.profile.engine != "vllm":
-        raise UnsupportedRecordError("no rule from a share to a pool", case.profile.engine)
+        raise UnsupportedRecordError(
+            kind="no rule from a share to a pool", detail=case.profile.engine
+        )
     load = case.load()
     if case.is_by_unsloth:
         slots = unsloth_slots(int(utilization * total) - weights)
@@ -84,13 +86,25 @@ def predict_pool(case: BootCase) -> CasePrediction:
     non_torch = non_torch_bytes(case.profile, load.tensor_parallel, load.has_fast_link)
     graphs = graph_bytes(case.profile, load.is_eager)
     around = non_torch + _doubt(weights, case)
-    pool = pool_bytes(case.profile, int(utilization * total), weights, activation, around, graphs)
-    return CasePrediction(pool, weights, activation, non_torch, graphs)
+    left = pool_bytes(case.profile, int(utilization * total), weights, activation, around, graphs)
+    return CasePrediction(left, weights, activation, non_torch, graphs)
+
+
+def _sglang_pool(total: int, utilization: float, weights: int) -> CasePrediction:
+    """Return SGLang's pool; nothing of a step comes off, its share is kept free for it."""
+    before = total - _SGLANG_CONTEXT_BYTES
+    pool = sglang_pool_bytes(before, before - weights, utilization)
+    spread = GIB // 2 + weights // 50
+    nothing = Interval.exactly(0)
+    around = Interval(pool - spread, pool, pool + spread)
+    return CasePrediction(around, weights, nothing, nothing, nothing)
 
 
 def _default_utilization(case: BootCase) -> float:
     if case.profile.utilization is None or case.version is None:
-        raise UnsupportedRecordError("no utilization", "and no release that has a default")
+        raise UnsupportedRecordError(
+            kind="no utilization", detail="and no release that has a default"
+        )
     return case.profile.utilization
 
 
@@ -99,7 +113,7 @@ def _check_assumed(case: BootCase, requested: int, weights: int) -> None:
     held = (case.boot.weight_bytes or weights) + max(0, case.boot.pool_bytes or 0)
     if held > requested and {"utilization", "memory"} & {*case.assumed}:
         detail = f"{format_bytes(held)} are held of {format_bytes(requested)}"
-        raise UnsupportedRecordError("not the default utilization or card", detail)
+        raise UnsupportedRecordError(kind="not the default utilization or card", detail=detail)
 
 
 def predict_weights(case: BootCase) -> int:
@@ -111,13 +125,17 @@ def predict_weights(case: BootCase) -> int:
     if isinstance(case.weight_format, UnsupportedRecordError):
         raise case.weight_format
     if not case.is_divided:
-        raise UnsupportedRecordError("GPUs that share the model not stated", case.shape.model_type)
+        raise UnsupportedRecordError(
+            kind="GPUs that share the model not stated", detail=case.shape.model_type
+        )
     try:
         return device_weight_bytes(
             case.shape, case.weight_format, case.tensor_parallel, case.pipeline_parallel
         )
     except NanoserveError as error:
-        raise UnsupportedRecordError("ranks do not divide the model", str(error)[:120]) from None
+        raise UnsupportedRecordError(
+            kind="ranks do not divide the model", detail=str(error)[:120]
+        ) from None
 
 
 def _doubt(weights: int, case: BootCase) -> Interval:
@@ -148,7 +166,7 @@ def predict_concurrency(case: BootCase, pool: int) -> float:
         UnsupportedRecordError: As `predict_tokens`; or the record has no longest length.
     """
     if case.boot.max_model_len is None:
-        raise UnsupportedRecordError("no longest length", "the record does not say it")
+        raise UnsupportedRecordError(kind="no longest length", detail="the record does not say it")
     layout = cache_layout(case)
     blocks = layout.groups.request_blocks(case.boot.max_model_len, layout.cache)
     return pool // layout.groups.block_bytes / blocks
@@ -180,9 +198,11 @@ def cache_layout(case: BootCase) -> CacheLayout:
     if case.profile.engine == "vllm":
         shape = _as_vllm_caches(shape, version)
     elif _is_mixed(shape):
-        raise UnsupportedRecordError("pool split by kind of layer", case.profile.engine)
+        raise UnsupportedRecordError(kind="pool split by kind of layer", detail=case.profile.engine)
     if _has_windows(shape) and not _is_budget_known(case):
-        raise UnsupportedRecordError("token budget not stated", "windows hold a step beside theirs")
+        raise UnsupportedRecordError(
+            kind="token budget not stated", detail="windows hold a step beside theirs"
+        )
     has_states = any(layer.state for layer in shape.layers)
     cache = CacheFormat(
         itemsize=_value_bytes(case.kv_cache_dtype),
@@ -193,7 +213,7 @@ def cache_layout(case: BootCase) -> CacheLayout:
     )
     groups = group_cache(shape, cache)
     if groups.block_bytes == 0:
-        raise UnsupportedRecordError("no cache that grows", shape.model_type)
+        raise UnsupportedRecordError(kind="no cache that grows", detail=shape.model_type)
     num_groups = sum(ceil_div(bucket.num_layers, groups.group_size) for bucket in groups.buckets)
     return CacheLayout(groups, cache, num_groups)
 
@@ -246,7 +266,9 @@ def _stage(case: BootCase) -> ModelShape:
     try:
         stages = plan_stages(case.shape, case.pipeline_parallel, case.tensor_parallel)
     except NanoserveError as error:
-        raise UnsupportedRecordError("ranks do not divide the model", str(error)[:120]) from None
+        raise UnsupportedRecordError(
+            kind="ranks do not divide the model", detail=str(error)[:120]
+        ) from None
     most = max(stages, key=lambda stage: stage.num_layers)
     layers = case.shape.layers[most.first_layer : most.first_layer + most.num_layers]
     return replace(case.shape, layers=layers)
@@ -258,9 +280,11 @@ def _value_bytes(kv_cache_dtype: str) -> int:
     try:
         found = find_kv_format(name).name
     except NanoserveError:
-        raise UnsupportedRecordError("KV format not known", kv_cache_dtype[:40]) from None
+        raise UnsupportedRecordError(
+            kind="KV format not known", detail=kv_cache_dtype[:40]
+        ) from None
     if found.startswith("auto"):
         return 2
     if found not in _VALUE_BYTES:
-        raise UnsupportedRecordError("KV format with scales", kv_cache_dtype[:40])
+        raise UnsupportedRecordError(kind="KV format with scales", detail=kv_cache_dtype[:40])
     return _VALUE_BYTES[found]

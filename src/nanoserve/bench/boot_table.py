@@ -82,9 +82,7 @@ def _summary_lines(summary: ErrorSummary) -> Iterator[str]:
         f"halves {even:.2%} and {odd:.2%}{inside}"
     )
     if summary.num_records < LISTED_BELOW:
-        worst = ", ".join(
-            f"{one.record_id} {one.error:+.1%}" for one in summary.worst[:NUM_WORST]
-        )
+        worst = ", ".join(f"{one.record_id} {one.error:+.1%}" for one in summary.worst[:NUM_WORST])
         yield f"  worst: {worst}"
 
 
@@ -181,7 +179,5 @@ def _summary_dict(summary: ErrorSummary) -> dict[str, Any]:
         "p95": summary.p95,
         "halves": list(summary.halves),
         "inside": summary.num_inside,
-        "worst": [
-            {"id": one.record_id, "error": one.error} for one in summary.worst[:NUM_WORST]
-        ],
+        "worst": [{"id": one.record_id, "error": one.error} for one in summary.worst[:NUM_WORST]],
     }

@@ -74,14 +74,20 @@ _ACCOUNTS: tuple[tuple[str, ErrorKind, Stage], ...] = (  # asked in this order
     (rf"(?=.*\bload)(?=.*({_OUT_OF_MEMORY}))", "out of memory", "weights"),
     (rf"(?=.*(kv cache|pool|cache block))(?=.*({_OUT_OF_MEMORY}))", "out of memory", "pool"),
     (
-        r"zero blocks|blocks 0\b|(no|not enough) memory (left )?for (the )?(kv )?cache",
+        r"zero blocks|blocks 0\b|\b0 (\w+ )?blocks|no (kv )?(cache )?blocks"
+        r"|(no|not enough) (available )?memory (left )?for (the )?(kv )?cache",
         "no room for pool",
         "pool",
     ),
     (r"negative|blocks is positive|mem-fraction-static", "no room for pool", "pool"),
     (r"(needs|needed|requires).{0,60}available", "request larger than pool", "pool"),
     (
-        r"(exceeds|larger than).{0,40}(cacheable|available|stored|cache)",
+        r"(exceeds|larger than|longer than|more than).{0,40}(cacheable|available|stored|cache|pool)",
+        "request larger than pool",
+        "pool",
+    ),
+    (
+        r"(estimate|estimated max(imum)?).{0,30}\d|max(imum)? (seq|model)\S* len\w*.{0,40}(exceed|larger)",
         "request larger than pool",
         "pool",
     ),

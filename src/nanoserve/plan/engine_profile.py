@@ -98,7 +98,7 @@ _FREE_READ = replace(
     since=(0, 2, 5),
     mlp_factors=(0.8, 1.1, 1.8),
     fixed_gib=(0, 0.02, 0.1),
-    lone_gib=(0.2, 0.5, 1.5),
+    lone_gib=(0.2, 0.5, 2.0),
     peer_gib=(1.5, 3.4, 5.0),
     slow_peer_gib=(0.4, 0.7, 1.5),
     source="pull request 2031: peak = total - free, so context and fragments are taken off too",
@@ -153,7 +153,7 @@ _ESTIMATED = replace(
     utilization=0.92,
     sampler_factors=(5, 10, 29),
     graphs="estimate in budget",
-    lone_gib=(0.05, 0.27, 0.6),
+    lone_gib=(0.02, 0.27, 0.6),
     source="gpu_worker.py: 'CUDA graph memory profiling is enabled (default since v0.21.0)'; "
     "pull request 40376: FlashInfer samples",
 )
