@@ -201,12 +201,8 @@ def _shape(config: Mapping[str, Any], name: str) -> ModelShape:
 
 
 def _checkpoint_kv_dtype(shape: ModelShape) -> str:
-    """Return the KV format a checkpoint asks for.
-
-    Checkpoints of ModelOpt ask for fp8 in hf_quant_config.json, which is not in config.json.
-    """
+    """Return the KV format a checkpoint asks for; ModelOpt's say it in hf_quant_config.json."""
     section = shape.quantization or {}
-    if section.get("quant_method") == "modelopt":
-        return "fp8"
-    scheme = section.get("kv_cache_scheme")
-    return "fp8" if isinstance(scheme, Mapping) and scheme.get("num_bits") == 8 else "auto"
+    scheme, algorithm = section.get("kv_cache_scheme"), section.get("kv_cache_quant_algo")
+    is_fp8 = isinstance(scheme, Mapping) and scheme.get("num_bits") == 8
+    return "fp8" if is_fp8 or str(algorithm).casefold() == "fp8" else "auto"

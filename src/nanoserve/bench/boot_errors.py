@@ -164,10 +164,17 @@ def examine(record: Record, configs: Configs) -> RecordReport:
             comparisons += compare(case, name)
         except UnsupportedRecordError as error:
             refusals.append(error)
+    if not comparisons and not refusals:
+        refusals.append(_nothing_logged(case))
     unique = {str(error): error for error in refusals}
     return RecordReport(
         name, tuple(comparisons), tuple(unique.values()), check_outcome(record, case)
     )
+
+
+def _nothing_logged(case: BootCase) -> UnsupportedRecordError:
+    detail = f"no weights, pool or tokens of a {case.shape.model_type} model"
+    return UnsupportedRecordError(kind="nothing logged to compare", detail=detail)
 
 
 def summarise(comparisons: list[Comparison]) -> list[ErrorSummary]:

@@ -77,8 +77,8 @@ def step_tokens(profile: EngineProfile, load: EngineLoad) -> int:
 def activation_bytes(profile: EngineProfile, load: EngineLoad) -> Interval:
     """Return the profiled step's peak: sampler, MLP or encoder, which never live at once.
 
-    sampler = fixed + f * rows * vocabulary + tokens * value_bytes * h, and the experts'
-    workspace where it stays allocated; MLP = tokens * value_bytes * 3 * (I + h).
+    sampler = f * rows * vocabulary + tokens * value_bytes * h, and the experts' workspace where
+    it stays allocated; MLP = tokens * value_bytes * 3 * (I + h); a fixed part beside either.
 
     f counts the copies of the logits: 2 bytes as computed, 4 as float32, 12 sorted with their
     indices and 20 while sorting are 38; without sorting 4 of probabilities and 4 of noise
@@ -94,12 +94,12 @@ def activation_bytes(profile: EngineProfile, load: EngineLoad) -> Interval:
     kept = tokens * load.value_bytes * load.hidden_size
     if profile.keeps_workspace:
         kept += tokens * load.value_bytes * load.expert_values_per_token
-    sampler = Interval.scaled(profile.fixed_gib, GIB) + Interval.exactly(kept)
-    sampler += Interval.scaled(profile.sampler_factors, rows * load.vocab_size)
+    sampler = Interval.scaled(profile.sampler_factors, rows * load.vocab_size)
     width = 3 * (load.active_intermediate_size + load.hidden_size)
     mlp = Interval.scaled(profile.mlp_factors, tokens * load.value_bytes * width)
+    text = (sampler + Interval.exactly(kept)).or_more(mlp)
     encoder = Interval.scaled(profile.encoder_gib, GIB if load.sees_images else 0)
-    return sampler.or_more(mlp).or_more(encoder)
+    return (text + Interval.scaled(profile.fixed_gib, GIB)).or_more(encoder)
 
 
 def non_torch_bytes(
