@@ -34,6 +34,7 @@ Configs = Mapping[str, Mapping[str, Any]]
 
 _FUSED_SINCE = (0, 3)  # vLLM ran an MoE's experts one after another before
 _QUANTISED_FUSED_SINCE = (0, 5)  # models/mixtral_quant.py did until then
+_FLASH_CAPABILITY = 8.0
 _SHORTEST_CONTEXT = 4096
 _WITH_OWN_BUDGET = (
     "nano-vllm",
@@ -109,12 +110,20 @@ class BootCase:
             sees_images="vision" in self.shape.uncounted
             or any(weight.group == "tower" for weight in self.shape.weights),
             has_fast_link=self.gpu is None or self.gpu.link >= _FAST_LINK,
+            has_flash_attention=self.gpu is not None and _has_flash_attention(self.gpu),
         )
 
     def _least_total(self) -> int:
         """Return the device's memory, or at least what it is said to hold."""
         held = (self.boot.weight_bytes or 0) + max(0, self.boot.pool_bytes or 0)
         return self.total_bytes or held
+
+
+def _has_flash_attention(gpu: GpuSpec) -> bool:
+    try:
+        return float(gpu.compute_capability) >= _FLASH_CAPABILITY
+    except ValueError:
+        return False
 
 
 def _active(mlp: MlpShape, is_one_by_one: bool) -> int:

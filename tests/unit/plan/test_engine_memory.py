@@ -1,5 +1,6 @@
 """What engines take beside the weights, against boots that were measured."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -131,6 +132,21 @@ def test_the_profiled_step() -> None:
 
     assert step_tokens(find_profile("vllm@0.11"), load) == 2048
     assert step_tokens(find_profile("vllm@0.6"), load) == 16_384
+
+
+@pytest.mark.parametrize(
+    ("version", "length", "measured"), [("0.6.4", 35_000, 0.06), ("0.7", 131_072, 0.22)]
+)
+def test_the_first_engine_splits_long_prompts(version: str, length: int, measured: float) -> None:
+    """Over 32,768 tokens the step is 512, since 0.7 2,048; with FlashAttention nothing is sampled."""
+    load = EngineLoad(
+        128_256, 4096, 14336, max_model_len=length, has_flash_attention=True, **V0_BATCH
+    )
+    profile = find_profile(f"vllm@{version}")
+
+    assert activation_bytes(profile, load).mid / GIB == pytest.approx(measured, abs=0.02)
+    without = activation_bytes(profile, replace(load, has_flash_attention=False))
+    assert without.mid / GIB == pytest.approx(1.2, abs=0.05)
 
 
 def test_several_gpus_hold_more_outside_the_allocator() -> None:
