@@ -21,6 +21,7 @@ from nanoserve.bench.boot_facts import (
     weight_format_of,
 )
 from nanoserve.errors import NanoserveError
+from nanoserve.plan.attention_workspace import NO_WORKSPACE, attention_workspace
 from nanoserve.plan.boot_record import boot_of_record
 from nanoserve.plan.engine_memory import EngineLoad
 from nanoserve.plan.engine_profile import EngineProfile, default_batch
@@ -94,16 +95,17 @@ class BootCase:
         tp, mlps = self.tensor_parallel, [layer.mlp for layer in self.shape.layers if layer.mlp]
         fused_since = _FUSED_SINCE if self.weight_format is None else _QUANTISED_FUSED_SINCE
         is_one_by_one = self.profile.engine == "vllm" and (self.version or (1,)) < fused_since
+        num_slots = self.boot.max_num_seqs or slots
+        length = self.boot.max_model_len or self.shape.max_position_embeddings or _SHORTEST_CONTEXT
+        is_second = self.profile.engine == "vllm" and self.profile.is_chunked
         return EngineLoad(
             vocab_size=self.shape.vocab_size,
             hidden_size=self.shape.hidden_size,
             active_intermediate_size=max((_active(m, is_one_by_one) for m in mlps), default=0)
             // tp,
-            max_num_seqs=self.boot.max_num_seqs or slots,
+            max_num_seqs=num_slots,
             max_num_batched_tokens=self.boot.max_num_batched_tokens or tokens,
-            max_model_len=self.boot.max_model_len
-            or self.shape.max_position_embeddings
-            or _SHORTEST_CONTEXT,
+            max_model_len=length,
             tensor_parallel=tp,
             is_eager=bool(self.boot.is_eager),
             expert_values_per_token=max((_kept(m, self.shape, tp) for m in mlps), default=0),
@@ -111,6 +113,9 @@ class BootCase:
             or any(weight.group == "tower" for weight in self.shape.weights),
             has_fast_link=self.gpu is None or self.gpu.link >= _FAST_LINK,
             has_flash_attention=self.gpu is not None and _has_flash_attention(self.gpu),
+            workspace=attention_workspace(self.shape, length, num_slots, tp)
+            if is_second
+            else NO_WORKSPACE,
         )
 
     def _least_total(self) -> int:

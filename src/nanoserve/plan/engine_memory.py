@@ -6,6 +6,7 @@ the four sizes a step's peak depends on, and no block: `kv_plan` divides the poo
 
 from dataclasses import dataclass
 
+from nanoserve.plan.attention_workspace import NO_WORKSPACE, AttentionWorkspace
 from nanoserve.plan.engine_profile import EngineProfile, Factors
 from nanoserve.plan.interval import Interval
 from nanoserve.units import GIB, MIB
@@ -51,6 +52,7 @@ class EngineLoad:
         sees_images: Whether the model has an encoder whose largest image is profiled.
         has_fast_link: Whether the GPUs that share a layer have NVLink or the like.
         has_flash_attention: Whether the GPU is known to run FlashAttention (compute 8.0).
+        workspace: Of latent attention, where the engine has one.
     """
 
     vocab_size: int
@@ -66,6 +68,7 @@ class EngineLoad:
     sees_images: bool = False
     has_fast_link: bool = True
     has_flash_attention: bool = False
+    workspace: AttentionWorkspace = NO_WORKSPACE
 
 
 def step_tokens(profile: EngineProfile, load: EngineLoad) -> int:
@@ -81,7 +84,8 @@ def activation_bytes(profile: EngineProfile, load: EngineLoad) -> Interval:
     """Return the profiled step's peak: sampler, MLP or encoder, which never live at once.
 
     sampler = f * rows * vocabulary + tokens * value_bytes * h, and the experts' workspace where
-    it stays allocated; MLP = tokens * value_bytes * 3 * (I + h); a fixed part beside either.
+    it stays allocated; MLP = tokens * value_bytes * 3 * (I + h); latent attention's context may
+    be more than either. Beside them stand a fixed part and what latent attention keeps.
 
     f counts the copies of the logits: 2 bytes as computed, 4 as float32, 12 sorted with their
     indices and 20 while sorting are 38; without sorting 4 of probabilities and 4 of noise
@@ -100,7 +104,9 @@ def activation_bytes(profile: EngineProfile, load: EngineLoad) -> Interval:
     sampler = Interval.scaled(_sampler_factors(profile, load), rows * load.vocab_size)
     width = 3 * (load.active_intermediate_size + load.hidden_size)
     mlp = Interval.scaled(profile.mlp_factors, tokens * load.value_bytes * width)
-    text = (sampler + Interval.exactly(kept)).or_more(mlp)
+    context = Interval.exactly(load.workspace.peak_bytes)
+    text = (sampler + Interval.exactly(kept)).or_more(mlp).or_more(context)
+    text += Interval.exactly(load.workspace.kept_bytes)
     encoder = Interval.scaled(profile.encoder_gib, GIB if load.sees_images else 0)
     return (text + Interval.scaled(profile.fixed_gib, GIB)).or_more(encoder)
 
