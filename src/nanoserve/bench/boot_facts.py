@@ -136,7 +136,8 @@ def _checkpoint_format(shape: ModelShape) -> WeightFormat | UnsupportedRecordErr
     if shape.quantization is None:
         return None
     try:
-        return read_quant_config(shape.quantization, "config.json").weight_format
+        found = read_quant_config(shape.quantization, "config.json", len(shape.layers))
+        return found.weight_format
     except NanoserveError as error:
         return UnsupportedRecordError(kind="weight format not supported", detail=str(error)[:120])
 
@@ -146,19 +147,27 @@ def weight_format_of(
 ) -> tuple[WeightFormat | UnsupportedRecordError | None, tuple[str, ...]]:
     """Return how the weights are stored: the checkpoint's own words before the record's."""
     own = _checkpoint_format(shape)
+    notes = ("weight format",) if _is_list_cut(shape) else ()
     words = str(record.get("quantization") or record.get("model") or "").casefold()
     found = next((name for word, name in _FORMAT_WORDS if re.search(word, words)), "")
     if found == "":
-        return own, ()
+        return own, notes
     if found is None:
         return UnsupportedRecordError(kind="weight format not supported", detail=words[:80]), ()
     named = find_weight_format(found)
     if found == "bnb-4bit" and is_by_unsloth(record):
         return find_weight_format("bnb-4bit-double"), ()
     if isinstance(own, WeightFormat) and round(own.value_bits) == round(named.value_bits):
-        return own, ()
+        return own, notes
     is_vague = isinstance(own, UnsupportedRecordError) or _NAMES_NO_METHOD.search(words)
     return named, ("weight format",) if is_vague else ()
+
+
+def _is_list_cut(shape: ModelShape) -> bool:
+    """Whether the packaged config tells only how long its list of 16-bit modules is."""
+    section = shape.quantization or {}
+    keys = ("modules_to_not_convert", "ignore", "exclude_modules")
+    return any(isinstance(section.get(key), str) for key in keys)
 
 
 def is_by_unsloth(record: Record) -> bool:
