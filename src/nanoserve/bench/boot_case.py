@@ -21,13 +21,13 @@ from nanoserve.bench.boot_facts import (
     weight_format_of,
 )
 from nanoserve.errors import NanoserveError
-from nanoserve.plan.attention_workspace import NO_WORKSPACE, attention_workspace
 from nanoserve.plan.boot_record import boot_of_record
+from nanoserve.plan.engine_load import ServingLimits, engine_load
 from nanoserve.plan.engine_memory import EngineLoad
 from nanoserve.plan.engine_profile import EngineProfile, default_batch
 from nanoserve.plan.logged_boot import LoggedBoot
 from nanoserve.spec.gpu_spec import GpuSpec
-from nanoserve.spec.model_shape import MlpShape, ModelShape
+from nanoserve.spec.model_shape import LayerShape, ModelShape
 from nanoserve.spec.quant_spec import WeightFormat
 from nanoserve.spec.read_shape import read_model_shape
 
@@ -35,7 +35,6 @@ Configs = Mapping[str, Mapping[str, Any]]
 
 _FUSED_SINCE = (0, 3)  # vLLM ran an MoE's experts one after another before
 _QUANTISED_FUSED_SINCE = (0, 5)  # models/mixtral_quant.py did until then
-_FLASH_CAPABILITY = 8.0
 _SHORTEST_CONTEXT = 4096
 _WITH_OWN_BUDGET = (
     "nano-vllm",
@@ -43,7 +42,6 @@ _WITH_OWN_BUDGET = (
     "kunlun",
     "omni",
 )  # forks that log as vLLM and size otherwise
-_FAST_LINK = 300e9  # bytes a second; a bridge between two desktop cards is slower
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,31 +90,22 @@ class BootCase:
         slots, tokens = default_batch(
             self.profile, self._least_total(), self.gpu.name if self.gpu else ""
         )
-        tp, mlps = self.tensor_parallel, [layer.mlp for layer in self.shape.layers if layer.mlp]
-        fused_since = _FUSED_SINCE if self.weight_format is None else _QUANTISED_FUSED_SINCE
-        is_one_by_one = self.profile.engine == "vllm" and (self.version or (1,)) < fused_since
-        num_slots = self.boot.max_num_seqs or slots
-        length = self.boot.max_model_len or self.shape.max_position_embeddings or _SHORTEST_CONTEXT
-        is_second = self.profile.engine == "vllm" and self.profile.is_chunked
-        return EngineLoad(
-            vocab_size=self.shape.vocab_size,
-            hidden_size=self.shape.hidden_size,
-            active_intermediate_size=max((_active(m, is_one_by_one) for m in mlps), default=0)
-            // tp,
-            max_num_seqs=num_slots,
-            max_num_batched_tokens=self.boot.max_num_batched_tokens or tokens,
-            max_model_len=length,
-            tensor_parallel=tp,
-            is_eager=bool(self.boot.is_eager),
-            expert_values_per_token=max((_kept(m, self.shape, tp) for m in mlps), default=0),
-            sees_images="vision" in self.shape.uncounted
-            or any(weight.group == "tower" for weight in self.shape.weights),
-            has_fast_link=self.gpu is None or self.gpu.link >= _FAST_LINK,
-            has_flash_attention=self.gpu is not None and _has_flash_attention(self.gpu),
-            workspace=attention_workspace(self.shape, length, num_slots, tp)
-            if is_second
-            else NO_WORKSPACE,
+        boot = self.boot
+        limits = ServingLimits(
+            boot.max_num_seqs or slots,
+            boot.max_num_batched_tokens or tokens,
+            boot.max_model_len or self.shape.max_position_embeddings or _SHORTEST_CONTEXT,
+            self.tensor_parallel,
+            bool(boot.is_eager),
         )
+        return engine_load(self._as_run(), self.profile, limits, self.gpu)
+
+    def _as_run(self) -> ModelShape:
+        """Return the model as the engine ran it: experts once went one after another."""
+        fused_since = _FUSED_SINCE if self.weight_format is None else _QUANTISED_FUSED_SINCE
+        if self.profile.engine != "vllm" or (self.version or fused_since) >= fused_since:
+            return self.shape
+        return replace(self.shape, layers=tuple(map(_one_expert_at_once, self.shape.layers)))
 
     def _least_total(self) -> int:
         """Return the device's memory, or at least what it is said to hold."""
@@ -124,26 +113,10 @@ class BootCase:
         return self.total_bytes or held
 
 
-def _has_flash_attention(gpu: GpuSpec) -> bool:
-    try:
-        return float(gpu.compute_capability) >= _FLASH_CAPABILITY
-    except ValueError:
-        return False
-
-
-def _active(mlp: MlpShape, is_one_by_one: bool) -> int:
-    """Return the width a token goes through at once: of experts that run in turn, one's."""
-    at_once = 1 if is_one_by_one else max(1, mlp.num_experts_per_token)
-    return mlp.intermediate_size * at_once + mlp.shared_intermediate_size
-
-
-def _kept(mlp: MlpShape, shape: ModelShape, tp: int) -> int:
-    """Return the values of a token in the experts' workspace.
-
-    Source: vLLM fused_moe: caches 1 and 3 share max(2 I, h), cache 2 is I, for each expert.
-    """
-    width = mlp.intermediate_size // tp
-    return mlp.num_experts_per_token * (max(2 * width, shape.hidden_size) + width)
+def _one_expert_at_once(layer: LayerShape) -> LayerShape:
+    if layer.mlp is None:
+        return layer
+    return replace(layer, mlp=replace(layer.mlp, num_experts_per_token=1))
 
 
 def read_case(record: Record, configs: Configs) -> BootCase:
