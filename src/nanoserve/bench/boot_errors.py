@@ -23,9 +23,11 @@ from nanoserve.bench.boot_predict import (
     predict_pool,
     predict_tokens,
     predict_weights,
+    weights_around,
 )
 from nanoserve.errors import CorruptFileError
 from nanoserve.plan.interval import Interval
+from nanoserve.units import GIB
 
 Record = Mapping[str, Any]
 
@@ -34,6 +36,7 @@ POOL_ASSUMED = "pool, facts assumed"
 POOL_ANY = "pool, both"
 _ORDER = ("tokens", "concurrency", "weights", POOL, POOL_ASSUMED)
 MODEL_DOUBTED_ABOVE = 0.1  # share that weights may be off before the model is doubted
+_DIGIT = GIB * 6 // 1000  # half of the last digit of a GiB that logs print, and a bit
 OTHERS_ABOVE = 3  # times the most that one process holds outside the allocator
 
 
@@ -48,7 +51,7 @@ class Comparison:
         logged: What the engine said.
         family: The model's.
         engine: The engine and the version its rules hold since.
-        interval: What nine of ten should lie between; None for a figure that is exact.
+        bounds: What nine of ten should lie between, the least and the most.
         notes: Facts that the record does not state, or that speak against it.
     """
 
@@ -58,7 +61,7 @@ class Comparison:
     logged: float
     family: str = ""
     engine: str = ""
-    interval: Interval | None = None
+    bounds: tuple[float, float] = (-math.inf, math.inf)
     notes: tuple[str, ...] = ()
 
     @property
@@ -69,7 +72,7 @@ class Comparison:
     @property
     def is_inside(self) -> bool:
         """Whether the logged figure lies in the interval."""
-        return self.interval is not None and self.logged in self.interval
+        return self.bounds[0] <= self.logged <= self.bounds[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ class ErrorSummary:
         p90: 90th percentile of them, by nearest rank.
         p95: 95th percentile likewise.
         halves: Medians of the records with even and with odd place.
-        num_inside: Logged figures that lie in their interval; None where there are none.
+        num_inside: Logged figures that lie in their interval.
         worst: Comparisons, the furthest off first.
     """
 
@@ -110,7 +113,7 @@ class ErrorSummary:
     p90: float
     p95: float
     halves: tuple[float, float]
-    num_inside: int | None
+    num_inside: int
     worst: tuple[Comparison, ...]
 
 
@@ -200,7 +203,6 @@ def group_medians(
 def _summary(figure: str, comparisons: list[Comparison]) -> ErrorSummary:
     errors = [abs(one.error) for one in comparisons]
     ranked = sorted(errors)
-    has_intervals = any(one.interval is not None for one in comparisons)
     return ErrorSummary(
         figure,
         len(errors),
@@ -208,7 +210,7 @@ def _summary(figure: str, comparisons: list[Comparison]) -> ErrorSummary:
         _percentile(ranked, 0.90),
         _percentile(ranked, 0.95),
         (statistics.median(errors[::2]), statistics.median(errors[1::2] or errors)),
-        sum(one.is_inside for one in comparisons) if has_intervals else None,
+        sum(one.is_inside for one in comparisons),
         tuple(sorted(comparisons, key=lambda one: -abs(one.error))),
     )
 
@@ -231,19 +233,30 @@ def _record(line: str, number: int, path: Path) -> dict[str, Any]:
 def _weights(case: BootCase, name: str) -> Iterator[Comparison]:
     logged = case.boot.weight_bytes
     if logged and logged > 0:
-        yield _compared(case, name, "weights", predict_weights(case), logged)
+        weights = predict_weights(case)
+        around = weights_around(case, weights)
+        found = _compared(case, name, "weights", weights, logged)
+        yield replace(found, bounds=(around.low - _DIGIT, around.high + _DIGIT))
 
 
 def _tokens(case: BootCase, name: str) -> Iterator[Comparison]:
     pool, logged = case.boot.pool_bytes, case.boot.tokens
     if pool and pool > 0 and logged:
-        yield _compared(case, name, "tokens", predict_tokens(case, pool), logged)
+        low, mid, high = (predict_tokens(case, size) for size in _around(pool))
+        yield replace(_compared(case, name, "tokens", mid, logged), bounds=(low, high))
 
 
 def _concurrency(case: BootCase, name: str) -> Iterator[Comparison]:
     pool, logged = _logged_pool(case), case.boot.max_concurrency
     if pool and pool > 0 and logged and case.boot.max_model_len:
-        yield _compared(case, name, "concurrency", predict_concurrency(case, pool), logged)
+        low, mid, high = (predict_concurrency(case, size) for size in _around(pool))
+        found = _compared(case, name, "concurrency", mid, logged)
+        yield replace(found, bounds=(low - _DIGIT / GIB, high + _DIGIT / GIB))
+
+
+def _around(pool: int) -> tuple[int, int, int]:
+    """Return a pool that was logged to two digits, and the least and the most it may have been."""
+    return max(0, pool - _DIGIT), pool, pool + _DIGIT
 
 
 def _pool(case: BootCase, name: str) -> Iterator[Comparison]:
@@ -254,7 +267,7 @@ def _pool(case: BootCase, name: str) -> Iterator[Comparison]:
     notes = (*case.assumed, *_contradictions(case, predicted.weights, predicted.non_torch))
     figure = POOL_ASSUMED if notes else POOL
     found = _compared(case, name, figure, predicted.pool.mid, logged)
-    yield replace(found, interval=predicted.pool, notes=notes)
+    yield replace(found, bounds=(predicted.pool.low, predicted.pool.high), notes=notes)
 
 
 def _contradictions(case: BootCase, weights: int, non_torch: Interval) -> tuple[str, ...]:

@@ -85,7 +85,8 @@ def predict_pool(case: BootCase) -> CasePrediction:
     activation = activation_bytes(case.profile, load)
     non_torch = non_torch_bytes(case.profile, load.tensor_parallel, load.has_fast_link)
     graphs = graph_bytes(case.profile, load.is_eager)
-    around = non_torch + _doubt(weights, case)
+    doubt = weights_around(case, weights)
+    around = non_torch + Interval(doubt.low - weights, 0, doubt.high - weights)
     left = pool_bytes(case.profile, int(utilization * total), weights, activation, around, graphs)
     return CasePrediction(left, weights, activation, non_torch, graphs)
 
@@ -138,12 +139,16 @@ def predict_weights(case: BootCase) -> int:
         ) from None
 
 
-def _doubt(weights: int, case: BootCase) -> Interval:
-    """Return what the weights may be off by: layers left in 16 bits, where they are quantised."""
+def weights_around(case: BootCase, weights: int) -> Interval:
+    """Return weights with what they may be off by.
+
+    Rotary tables of several bases, towers loaded with more than their parameters; of quantised
+    ones layers left in 16 bits and the kernels' padding.
+    """
     if case.weight_format is None:
-        return Interval.scaled((-0.001, 0, 0.01), weights)
-    most = 0.1 if "weight format" in case.assumed else 0.05
-    return Interval.scaled((-0.01, 0, most), weights)
+        return Interval.scaled((0.995, 1, 1.08 if case.load().sees_images else 1.02), weights)
+    most = 1.1 if "weight format" in case.assumed else 1.05
+    return Interval.scaled((0.97, 1, most), weights)
 
 
 def predict_tokens(case: BootCase, pool: int) -> int:

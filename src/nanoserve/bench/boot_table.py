@@ -47,10 +47,8 @@ def report_as_dict(reports: Sequence[RecordReport]) -> dict[str, Any]:
 def _comparison_lines(comparisons: Sequence[Comparison]) -> tuple[str, ...]:
     rows = [("record", "figure", "predicted", "logged", "error", "interval", "notes")]
     for one in comparisons:
-        interval = ""
-        if one.interval is not None:
-            low, high = one.interval.low / GIB, one.interval.high / GIB
-            interval = f"{low:.2f} to {high:.2f}" + ("" if one.is_inside else " outside")
+        low, high = (_shown(one.figure, bound) for bound in one.bounds)
+        interval = f"{low} to {high}" + ("" if one.is_inside else " outside")
         rows.append(
             (
                 one.record_id,
@@ -67,19 +65,17 @@ def _comparison_lines(comparisons: Sequence[Comparison]) -> tuple[str, ...]:
 
 def _shown(figure: str, value: float) -> str:
     if figure.startswith(_IN_GIB):
-        return f"{value / GIB:,.3f} GiB"
+        return f"{value / GIB:,.2f} GiB"
     return f"{value:,.2f}" if figure == "concurrency" else f"{value:,.0f}"
 
 
 def _summary_lines(summary: ErrorSummary) -> Iterator[str]:
-    inside = ""
-    if summary.num_inside is not None:
-        inside = f", {summary.num_inside} of {summary.num_records} inside the interval"
+    inside = f"{summary.num_inside} of {summary.num_records} inside the interval"
     even, odd = summary.halves
     yield (
         f"{summary.figure}: n {summary.num_records}, median {summary.median:.2%}, "
         f"90th percentile {summary.p90:.2%}, 95th {summary.p95:.2%}; "
-        f"halves {even:.2%} and {odd:.2%}{inside}"
+        f"halves {even:.2%} and {odd:.2%}, {inside}"
     )
     if summary.num_records < LISTED_BELOW:
         worst = ", ".join(f"{one.record_id} {one.error:+.1%}" for one in summary.worst[:NUM_WORST])
@@ -159,13 +155,12 @@ def _record_dict(report: RecordReport) -> dict[str, Any]:
 
 
 def _comparison_dict(one: Comparison) -> dict[str, Any]:
-    interval = one.interval
     return {
         "figure": one.figure,
         "predicted": one.predicted,
         "logged": one.logged,
         "error": one.error,
-        "interval": None if interval is None else [interval.low, interval.mid, interval.high],
+        "interval": list(one.bounds),
         "notes": list(one.notes),
     }
 
