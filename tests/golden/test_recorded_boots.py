@@ -148,6 +148,33 @@ def test_weights_where_the_model_is_stated(summaries: dict[str, ErrorSummary]) -
     assert sum(abs(one.error) <= 0.0001 for one in summary.worst) >= 11
 
 
+PAGE_ROWS = {
+    "tokens of a logged pool": "tokens",
+    "requests of the longest length in it": "concurrency",
+    "weights": "weights",
+    "pool, where the record states all it depends on": "pool",
+    "pool, where a fact is assumed or contradicted": "pool, facts assumed",
+    "both kinds of pools": "pool, both",
+}
+
+
+@pytest.mark.parametrize(("row", "figure"), PAGE_ROWS.items())
+def test_the_accuracy_page_shows_these_figures(
+    summaries: dict[str, ErrorSummary], row: str, figure: str
+) -> None:
+    """n, median, percentiles and how many lie inside, to the digits that the page prints."""
+    page = (Path(__file__).parents[2] / "docs" / "planner-accuracy.md").read_text()
+    (line,) = (line for line in page.splitlines() if line.startswith(f"| {row} |"))
+    _, _, num_records, *errors, inside, _ = (cell.strip() for cell in line.split("|"))
+    summary = summaries[figure]
+
+    assert (int(num_records), int(inside)) == (summary.num_records, summary.num_inside)
+    for printed, error in zip(errors, (summary.median, summary.p90, summary.p95), strict=True):
+        number = printed.removesuffix(" %")
+        digits = len(number.partition(".")[2])
+        assert number == f"{100 * error:.{digits}f}"
+
+
 def test_outcomes_of_failures(reports: list[RecordReport]) -> None:
     """Of those that their record lets one name, nine in ten are named right."""
     failures = [report.outcome.verdict for report in reports if report.outcome.is_failure]
