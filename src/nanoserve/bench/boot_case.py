@@ -35,6 +35,7 @@ Configs = Mapping[str, Mapping[str, Any]]
 
 _FUSED_SINCE = (0, 3)  # vLLM ran an MoE's experts one after another before
 _QUANTISED_FUSED_SINCE = (0, 5)  # models/mixtral_quant.py did until then
+_ONE_GPU = "per GPU"
 _SHORTEST_CONTEXT = 4096
 _WITH_OWN_BUDGET = (
     "nano-vllm",
@@ -133,6 +134,9 @@ def read_case(record: Record, configs: Configs) -> BootCase:
     engine = str(record.get("engine", "")).casefold()
     if boot.engine is None:
         raise UnsupportedRecordError(kind="engine not known", detail=engine[:80] or "none named")
+    scope = record.get("memory_scope", _ONE_GPU)
+    if scope != _ONE_GPU:
+        raise UnsupportedRecordError(kind="figures not of one GPU", detail=str(scope)[:80])
     shape = _shape(*_config(record, configs))
     weight_format, notes = weight_format_of(record, shape)
     gpu = gpu_of_record(record)

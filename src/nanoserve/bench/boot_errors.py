@@ -14,11 +14,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from nanoserve.bench.boot_cache import cache_layout
 from nanoserve.bench.boot_case import BootCase, Configs, read_case
 from nanoserve.bench.boot_facts import UnsupportedRecordError
 from nanoserve.bench.boot_outcomes import OutcomeCheck, check_outcome
 from nanoserve.bench.boot_predict import (
-    cache_layout,
     predict_concurrency,
     predict_pool,
     predict_tokens,
@@ -284,7 +284,7 @@ def _contradictions(case: BootCase, weights: int, non_torch: Interval) -> tuple[
 def _logged_pool(case: BootCase) -> int | None:
     if case.boot.pool_bytes is not None or case.boot.num_blocks is None:
         return case.boot.pool_bytes
-    return case.boot.num_blocks * cache_layout(case).groups.block_bytes
+    return case.boot.num_blocks * cache_layout(case).block_bytes
 
 
 def _compared(

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from nanoserve.bench.boot_cache import cache_layout
 from nanoserve.bench.boot_case import BootCase
 from nanoserve.bench.boot_facts import UnsupportedRecordError
-from nanoserve.bench.boot_predict import cache_layout
 from nanoserve.plan.boot_outcome import OutcomeKind, name_outcome
 from nanoserve.plan.boot_record import boot_of_record
 
@@ -68,4 +68,4 @@ def _request_bytes(case: BootCase | None) -> int | None:
         layout = cache_layout(case)
     except UnsupportedRecordError:
         return None
-    return layout.groups.request_bytes(case.boot.max_model_len, layout.cache)
+    return layout.groups.request_blocks(case.boot.max_model_len, layout.cache) * layout.block_bytes

@@ -61,6 +61,7 @@ def test_what_is_not_stated_is_said(changes: dict[str, Any], facts: tuple[str, .
         ({"config_ref": None, "model": "Qwen9"}, "model not known"),
         ({"config_ref": "nobody/nothing"}, "no config for the model"),
         ({"engine": "pegainfer"}, "engine not known"),
+        ({"memory_scope": "sum of 4 GPUs"}, "figures not of one GPU"),
         ({"config_ref": "deepseek-ai/DeepSeek-V4-Flash-0731"}, "shape not supported"),
     ],
 )

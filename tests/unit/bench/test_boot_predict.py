@@ -7,12 +7,7 @@ import pytest
 from nanoserve.bench.boot_case import BootCase, read_case
 from nanoserve.bench.boot_errors import read_configs
 from nanoserve.bench.boot_facts import UnsupportedRecordError
-from nanoserve.bench.boot_predict import (
-    cache_layout,
-    predict_concurrency,
-    predict_pool,
-    predict_tokens,
-)
+from nanoserve.bench.boot_predict import predict_concurrency, predict_pool, predict_tokens
 from nanoserve.units import GIB
 
 CONFIGS = read_configs()
@@ -125,16 +120,6 @@ def test_tokens_of_a_pool(changes: dict[str, Any], pool_gib: float, tokens: int)
     assert found == pytest.approx(tokens, rel=0.0002)
 
 
-def test_latents_were_once_whole_heads() -> None:
-    """DeepSeek-V2-Lite kept 16 heads of 256 in K and V in 27 layers before 0.7.1."""
-    model = {"config_ref": "deepseek-ai/DeepSeek-V2-Lite-Chat", "max_model_len": 8192}
-    before = cache_layout(case_of(**model, engine_version="0.6.4"))
-    since = cache_layout(case_of(**model, engine_version="0.7.1"))
-
-    assert before.groups.block_bytes == 16 * 27 * 16 * 512 * 2
-    assert since.groups.block_bytes == 16 * 27 * 576 * 2
-
-
 def test_concurrency_is_blocks_over_a_requests() -> None:
     """Gemma 3 27B at 4,096 tokens had 50.05 requests in 109.86 GiB."""
     case = case_of(
@@ -145,29 +130,6 @@ def test_concurrency_is_blocks_over_a_requests() -> None:
     )
 
     assert predict_concurrency(case, int(109.86 * GIB)) == pytest.approx(50.05, abs=0.01)
-
-
-@pytest.mark.parametrize(
-    ("changes", "kind"),
-    [
-        ({"kv_cache_dtype": "nvfp4"}, "KV format with scales"),
-        ({"kv_cache_dtype": "q9_9"}, "KV format not known"),
-        (
-            {"config_ref": "google/gemma-3-27b-it", "engine_version": "0.24", "gpu": {}},
-            "token budget not stated",
-        ),
-        (
-            {"config_ref": "google/gemma-3-27b-it", "engine": "sglang"},
-            "pool split by kind of layer",
-        ),
-    ],
-)
-def test_caches_that_cannot_be_laid_out(changes: dict[str, Any], kind: str) -> None:
-    """Each is refused by name."""
-    with pytest.raises(UnsupportedRecordError) as caught:
-        cache_layout(case_of(**changes))
-
-    assert caught.value.kind == kind
 
 
 def test_no_longest_length_no_concurrency() -> None:
