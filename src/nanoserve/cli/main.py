@@ -175,6 +175,23 @@ def bench_boot(
         print(f"\nBoots of {model}: {options.repeat}", *stage_lines(reports), sep="\n")
 
 
+@bench.command("boots")
+def bench_boots(
+    records: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Recorded boots, one JSON object a line.")
+    ],
+    configs: Annotated[
+        Path | None,
+        typer.Option(help="Objects with a model and its config, one a line; packaged if empty."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Print how far predictions are from boots that other engines logged."""
+    from nanoserve.cli.boots import print_boots
+
+    print_boots(records, configs, as_json=as_json)
+
+
 kernels = typer.Typer(
     help="Native operators for the CPU, built on this machine.",
     no_args_is_help=True,

@@ -89,7 +89,7 @@ def name_outcome(boot: LoggedBoot, request_bytes: int | None = None) -> Outcome:
             shape is known; asked only where the log does not compare the two itself.
     """
     if boot.error is not None:
-        kind = _kind_of_error(boot, boot.error)
+        kind = _kind_of_error(boot, boot.error, request_bytes)
     else:
         kind = _kind_of_figures(boot, request_bytes)
     return Outcome(kind, _BROKEN_LINES.get(kind), _reason(kind, boot))
@@ -120,12 +120,23 @@ def logged_budget(boot: LoggedBoot) -> MemoryBudget | None:
     )
 
 
-def _kind_of_error(boot: LoggedBoot, error: LoggedError) -> OutcomeKind:
+def _kind_of_error(boot: LoggedBoot, error: LoggedError, request_bytes: int | None) -> OutcomeKind:
     if error.kind == "out of memory" and (error.stage != "start" or boot.engine is not None):
         return _OF_STAGE[error.stage]
     if error.kind in _OF_ERROR:
         return _OF_ERROR[error.kind]
-    return "weights do not fit" if _weights_exceed_room(boot) else "unknown"
+    return _kind_of_shortage(boot, request_bytes) or "unknown"
+
+
+def _kind_of_shortage(boot: LoggedBoot, request_bytes: int | None) -> OutcomeKind | None:
+    """Return what the figures alone say was short of memory; None where none was."""
+    if _weights_exceed_room(boot):
+        return "weights do not fit"
+    if _has_no_pool(boot):
+        return "no room for pool"
+    if boot.engine not in _SERVES_LESS and _is_under_one_request(boot, request_bytes):
+        return "request larger than pool"
+    return None
 
 
 def _weights_exceed_room(boot: LoggedBoot) -> bool:
