@@ -3,6 +3,7 @@
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from nanoserve.errors import NanoserveError
 from nanoserve.runner.host_memory import host_memory_bytes
@@ -43,8 +44,18 @@ def machine_memory() -> GpuSpec:
     except (OSError, NanoserveError) as error:
         message = f"this machine does not say what memory it has ({error}): give --gpu."
         raise NanoserveError(message) from None
-    spec = custom_gpu(num_bytes)
-    return _renamed(spec, "this machine's memory", "free now")
+    spec = _renamed(custom_gpu(num_bytes), "this machine's memory", "free now")
+    kind = "host-bf16" if _has_bf16(Path("/proc/cpuinfo")) else "host"
+    return replace(spec, compute_capability=kind)
+
+
+def _has_bf16(cpuinfo: Path) -> bool:
+    """Whether the processor says that it multiplies bfloat16."""
+    try:
+        words = cpuinfo.read_text(encoding="utf-8", errors="replace").split()
+    except OSError:
+        return False
+    return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(words)
 
 
 def _ask_driver() -> str:

@@ -4,6 +4,8 @@ Nothing is imitated: the boot's planner is asked, and its budget read. Owns only
 a boot would ask of the device.
 """
 
+from typing import Literal
+
 from nanoserve.errors import DoesNotFitError, OptionError
 from nanoserve.options import EngineOptions
 from nanoserve.plan.boot_plan import plan_boot
@@ -30,7 +32,7 @@ def own_parts(query: PlanQuery, choices: PlanChoices) -> tuple[tuple[str, Interv
         CaptureTooSmall: Not one decode step can be recorded.
     """
     _check_served(query)
-    context = Interval.scaled(query.profile.lone_gib, GIB)
+    context = Interval.scaled(query.profile.lone_gib, 0 if query.gpu.is_host else GIB)
     budget = _budget(query, choices, context.mid)
     left = budget.part_bytes("kv pool") + budget.part_bytes(REMAINDER)
     activation = Interval.scaled(_ACTIVATIONS, budget.part_bytes("activations"))
@@ -67,12 +69,11 @@ def _budget(query: PlanQuery, choices: PlanChoices, context_bytes: int) -> Memor
         max_num_batched_tokens=choices.max_num_batched_tokens,
         gpu_memory_utilization=query.utilization or query.profile.utilization or 1.0,
         decode_mode="eager" if query.is_eager else "auto",
-        kv_pool="fill",
     )
     total = query.gpu.memory_bytes
     reading = MemoryReading(total, total - context_bytes, context_bytes=context_bytes)
-    has_bf16 = _capability(query) >= _BF16_SINCE
-    device = DeviceFacts("cuda", query.gpu.name, reading, 8, has_bf16)
+    kind: Literal["cpu", "cuda"] = "cpu" if query.gpu.is_host else "cuda"
+    device = DeviceFacts(kind, query.gpu.name, reading, 8, _has_bf16(query))
     try:
         return plan_boot(served_spec(query.model), options, device).budget
     except DoesNotFitError as error:
@@ -81,9 +82,10 @@ def _budget(query: PlanQuery, choices: PlanChoices, context_bytes: int) -> Memor
         return error.budget
 
 
-def _capability(query: PlanQuery) -> float:
-    """Return the compute capability; a card nobody listed is taken for a recent one."""
+def _has_bf16(query: PlanQuery) -> bool:
+    """Whether the device multiplies bfloat16; a card nobody listed is taken for a recent one."""
+    capability = query.gpu.compute_capability
     try:
-        return float(query.gpu.compute_capability)
+        return float(capability) >= _BF16_SINCE
     except ValueError:
-        return _BF16_SINCE
+        return capability != "host"

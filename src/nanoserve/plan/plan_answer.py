@@ -1,7 +1,7 @@
 """`answer`: a query in, everything the planner says of it out. Pure; no text but notes.
 
-Composes `stage_budget` (what is left for the pool), `cache_cost` (what requests take of it)
-and `speed_bounds`. Rendering is `plan_table`, formulas one by one `plan_formulas`, flags for
+Composes `stage_budget` (what is left for the pool), `pool_capacity` (what that holds) and
+`speed_bounds`. Rendering is `plan_table`, formulas one by one `plan_formulas`, flags for
 the engine `launch_command`.
 """
 
@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from nanoserve.plan.formula import Formula, compute
 from nanoserve.plan.interval import Interval
 from nanoserve.plan.kv_layout import (
     full_bytes_per_token,
@@ -20,6 +19,14 @@ from nanoserve.plan.launch_command import command_notes, launch_command
 from nanoserve.plan.plan_choices import PlanChoices, choose_plan
 from nanoserve.plan.plan_notes import plan_notes
 from nanoserve.plan.plan_query import PlanQuery
+from nanoserve.plan.pool_capacity import (
+    WorkloadFit,
+    binding,
+    concurrency,
+    longest_fit,
+    tokens,
+    workload_fit,
+)
 from nanoserve.plan.rank_weights import rank_weights
 from nanoserve.plan.speed_bounds import DecodeFloor, PrefillBound, decode_floor, prefill_bound
 from nanoserve.plan.stage_budget import BudgetLine, StageBudget, stage_budget, utilization_of
@@ -29,28 +36,7 @@ from nanoserve.units import format_bytes
 Verdict = Literal["does not load", "loads, cannot serve", "serves"]
 
 LEAST_REQUESTS = 4  # of the workload at once; under it a server queues whoever comes
-HEADROOM = 0.925  # share of what fits that is admitted, so that growing requests find blocks
 _STEP = 1024  # tokens; a length chosen for the asker is a multiple of it
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadFit:
-    """How many requests of the workload run at once.
-
-    Attributes:
-        mean: Of the mean length.
-        p95: Of the 95th percentile of lengths.
-        recommended: Formula of the recommended `max_num_seqs`.
-    """
-
-    mean: Interval
-    p95: Interval
-    recommended: Formula
-
-    @property
-    def max_num_seqs(self) -> int:
-        """The recommended number, at least 1."""
-        return max(1, int(self.recommended.value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,27 +153,27 @@ def answer(query: PlanQuery) -> PlanAnswer:
         choices.weight_format,
         choices.pp,
         choices.tp,
-        query.model.file_bytes if query.weight_format is None else None,
+        _file_bytes(query),
     )
     stages = tuple(stage_budget(query, choices, weights) for weights in stored)
-    longest_fit = _longest_fit(stages, choices.longest)
-    max_model_len = _served_length(query, choices, longest_fit)
-    binding = _binding(stages, max_model_len)
-    fit = _workload_fit(stages, choices)
-    verdict, reason = _verdict(query, choices, stages, binding, max_model_len, fit)
+    longest = longest_fit(stages, choices.longest)
+    max_model_len = _served_length(query, choices, longest)
+    deciding = binding(stages, max_model_len)
+    fit = workload_fit(stages, choices)
+    verdict, reason = _verdict(choices, stages, stages[deciding], max_model_len, fit)
     context = choices.workload.mean
     batches = dict.fromkeys((1, fit.max_num_seqs))
     return PlanAnswer(
         query=query,
         choices=choices,
         stages=stages,
-        binding=binding,
+        binding=deciding,
         verdict=verdict,
         reason=reason,
         max_model_len=max_model_len,
-        longest_fit=longest_fit,
-        tokens=_tokens(stages[binding], max_model_len),
-        concurrency=_concurrency(stages, max_model_len),
+        longest_fit=longest,
+        tokens=tokens(stages[deciding], max_model_len),
+        concurrency=concurrency(stages, max_model_len),
         fit=fit,
         decode=tuple(decode_floor(query, choices, stages, batch, context) for batch in batches),
         prefill=prefill_bound(query, choices, choices.workload.mean_prompt),
@@ -195,10 +181,16 @@ def answer(query: PlanQuery) -> PlanAnswer:
         num_active_params=count_active_parameters(query.model.shape).total,
         notes=(
             *choices.notes,
-            *plan_notes(query, choices, max_model_len, _concurrency(stages, choices.longest) >= 1),
+            *plan_notes(query, choices, max_model_len, concurrency(stages, choices.longest) >= 1),
             *command_notes(query),
         ),
     )
+
+
+def _file_bytes(query: PlanQuery) -> int | None:
+    """Return the bytes of the files where they are what is held; our own server widens them."""
+    is_held = query.weight_format is None and query.profile.engine != "nanoserve"
+    return query.model.file_bytes if is_held else None
 
 
 def _served_length(query: PlanQuery, choices: PlanChoices, longest_fit: int) -> int:
@@ -211,84 +203,10 @@ def _served_length(query: PlanQuery, choices: PlanChoices, longest_fit: int) -> 
     return longest_fit // _STEP * _STEP or longest_fit or choices.longest
 
 
-def _longest_fit(stages: Sequence[StageBudget], most: int) -> int:
-    """Return the longest request that the least pool holds; 0 where none does."""
-    return min(_stage_longest(stage, most) for stage in stages)
-
-
-def _stage_longest(stage: StageBudget, most: int) -> int:
-    pool = stage.pool.low if stage.pool.low > 0 else stage.pool.mid
-    if stage.cost.is_free:
-        return most
-    low, high = 0, most
-    while low < high:
-        middle = (low + high + 1) // 2
-        if stage.cost.concurrency(pool, middle).value >= 1:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def _binding(stages: Sequence[StageBudget], max_model_len: int) -> int:
-    """Return the stage whose pool holds the fewest requests; the tightest where none does."""
-    if all(stage.pool.mid > 0 for stage in stages):
-        held = [
-            float("inf")
-            if stage.cost.is_free
-            else stage.cost.concurrency(stage.pool.mid, max_model_len).value
-            for stage in stages
-        ]
-        return held.index(min(held))
-    left = [stage.pool.mid for stage in stages]
-    return left.index(min(left))
-
-
-def _tokens(stage: StageBudget, max_model_len: int) -> Interval:
-    if stage.cost.is_free:
-        return Interval.exactly(0)
-    pools = (stage.pool.low, stage.pool.mid, stage.pool.high)
-    return Interval(*(int(stage.cost.tokens(pool, max_model_len).value) for pool in pools))
-
-
-def _concurrency(stages: Sequence[StageBudget], max_model_len: int) -> float:
-    held = [
-        float(stage.cost.concurrency(stage.pool.mid, max_model_len).value)
-        for stage in stages
-        if not stage.cost.is_free
-    ]
-    return min(held, default=0.0)
-
-
-def _workload_fit(stages: Sequence[StageBudget], choices: PlanChoices) -> WorkloadFit:
-    workload = choices.workload
-    p95 = _requests(stages, workload.p95, choices.max_num_seqs)
-    recommended = compute(
-        "recommended max_num_seqs",
-        f"min(floor({HEADROOM} * fit), max_num_seqs)",
-        "requests",
-        {"fit": p95.mid, "max_num_seqs": choices.max_num_seqs},
-    )
-    return WorkloadFit(_requests(stages, workload.mean, choices.max_num_seqs), p95, recommended)
-
-
-def _requests(stages: Sequence[StageBudget], num_tokens: int, unlimited: int) -> Interval:
-    """Return how many requests of a length all stages hold at once."""
-    paying = [stage for stage in stages if not stage.cost.is_free]
-    if not paying:
-        return Interval.exactly(unlimited)
-    return Interval(
-        min(int(stage.cost.requests(stage.pool.low, num_tokens).value) for stage in paying),
-        min(int(stage.cost.requests(stage.pool.mid, num_tokens).value) for stage in paying),
-        min(int(stage.cost.requests(stage.pool.high, num_tokens).value) for stage in paying),
-    )
-
-
 def _verdict(
-    query: PlanQuery,
     choices: PlanChoices,
     stages: Sequence[StageBudget],
-    binding: int,
+    stage: StageBudget,
     max_model_len: int,
     fit: WorkloadFit,
 ) -> tuple[Verdict, str]:
@@ -299,7 +217,6 @@ def _verdict(
             f"the weights take {format_bytes(weights)} of each GPU and the engine may hold "
             f"{format_bytes(usable)}"
         )
-    stage = stages[binding]
     if stage.pool.mid <= 0:
         return "loads, cannot serve", (
             f"the weights fit, and what the largest step takes leaves "

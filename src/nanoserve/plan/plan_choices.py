@@ -17,7 +17,7 @@ from nanoserve.plan.sharding import check_tp
 from nanoserve.plan.workload import Workload, default_workload
 from nanoserve.spec.kv_format import KVFormat, find_kv_format
 from nanoserve.spec.model_shape import ModelShape, StateShape
-from nanoserve.spec.quant_spec import WeightFormat
+from nanoserve.spec.quant_spec import FULL_FLOAT, FULL_PRECISION, WeightFormat
 
 _HYBRID_GROUPS_SINCE = (0, 10)  # vLLM pull request 17996 and the flag that turns it off
 _ALIGNED_STATES_SINCE = (0, 21)  # recorded boots of 0.21 to 0.24: two states for each request
@@ -74,7 +74,7 @@ def choose_plan(query: PlanQuery) -> PlanChoices:
     return PlanChoices(
         tp=tp,
         pp=query.pp,
-        weight_format=query.weight_format or query.model.weight_format,
+        weight_format=_weight_format(query),
         kv_format=kv_format,
         max_num_seqs=slots,
         max_num_batched_tokens=budget,
@@ -111,10 +111,18 @@ def stage_shape(shape: ModelShape, first_layer: int, num_layers: int) -> ModelSh
     return replace(shape, layers=shape.layers[first_layer : first_layer + num_layers])
 
 
+def _weight_format(query: PlanQuery) -> WeightFormat:
+    """Return how weights lie in memory; our own server widens what a file stores."""
+    if query.profile.engine == "nanoserve":
+        return FULL_FLOAT if query.gpu.compute_capability == "host" else FULL_PRECISION
+    return query.weight_format or query.model.weight_format
+
+
 def _batch(query: PlanQuery) -> tuple[int, int]:
     profile = query.profile
     if profile.engine == "nanoserve":
-        slots, budget = EngineOptions().max_num_seqs, DEFAULT_TOKEN_BUDGET["cuda"]
+        kind = "cpu" if query.gpu.is_host else "cuda"
+        slots, budget = EngineOptions().max_num_seqs, DEFAULT_TOKEN_BUDGET[kind]
     elif profile.engine in _BATCHES:
         slots, budget = _BATCHES[profile.engine]
     else:
@@ -147,7 +155,8 @@ def _kv_format(query: PlanQuery) -> tuple[KVFormat, tuple[str, ...]]:
         asked = stored
         notes = (f"the checkpoint asks for a KV cache in {stored}",)
     if asked.strip().casefold() in ("auto", ""):
-        asked = "bf16"
+        is_wide = query.profile.engine == "nanoserve" and query.gpu.compute_capability == "host"
+        asked = "fp32" if is_wide else "bf16"
     found = find_kv_format(asked)
     is_sparse = any(
         layer.attention and layer.attention.index_dim for layer in query.model.shape.layers

@@ -7,7 +7,8 @@ Knows no arithmetic: every figure is the answer's.
 from collections.abc import Iterator
 
 from nanoserve.plan.interval import Interval
-from nanoserve.plan.plan_answer import HEADROOM, PlanAnswer
+from nanoserve.plan.plan_answer import PlanAnswer
+from nanoserve.plan.pool_capacity import HEADROOM
 from nanoserve.plan.stage_budget import KEPT_BACK, BudgetLine
 from nanoserve.units import GIB, MIB
 
@@ -86,6 +87,8 @@ def kv_words(plan: PlanAnswer) -> str:
 
 def _memory_lines(plan: PlanAnswer) -> Iterator[str]:
     where = "memory of the GPU" if plan.query.num_gpus == 1 else "memory of each GPU"
+    if plan.query.gpu.is_host:
+        where = "memory of this machine"
     if len(plan.stages) > 1:
         weights = plan.stage.weights
         last = weights.first_layer + weights.num_layers - 1

@@ -13,6 +13,7 @@ from typing import Any
 
 from nanoserve.errors import ModelNotFoundError
 from nanoserve.spec.json_file import read_json_object
+from nanoserve.spec.model_dir import PRESETS, resolve_model
 from nanoserve.spec.planned_model import PlannedModel
 from nanoserve.spec.presets import find_preset, nearest_presets
 from nanoserve.spec.quant_config import read_quant_config
@@ -47,6 +48,8 @@ def read_planned_model(name: str) -> PlannedModel:
         return _read_folder(path, path.resolve().name)
     if is_file:
         return _read_file(path)
+    if name in PRESETS:
+        return replace(_read_gguf(resolve_model(name).path), name=name)
     preset = find_preset(name)
     if preset is not None:
         return planned_model_of(preset.model, preset.config, "config.json")

@@ -1,6 +1,7 @@
 """`nanoserve plan` as a shell sees it: output, exit codes, refusals."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -160,9 +161,14 @@ def test_configs_that_cannot_be_read(tmp_path: Path, content: str, word: str) ->
 def test_this_machine_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without --gpu and without a GPU the memory is planned, for our own server."""
     monkeypatch.setattr(plan_command, "machine_gpus", lambda: None)
-    monkeypatch.setattr(plan_command, "machine_memory", lambda: custom_gpu(16 * GIB))
+    host = replace(custom_gpu(16 * GIB), compute_capability="host")
+    monkeypatch.setattr(plan_command, "machine_memory", lambda: host)
 
-    assert "as nanoserve would divide it" in run("qwen3-0.6b").output
+    own = run("qwen3-0.6b").output
+    assert "as nanoserve would divide it" in own
+    assert "memory of this machine" in own
+    assert "kept back" not in own  # a machine's memory is held by demand
+    assert "fp32" in own  # no native bfloat16 was stated
     assert "as llama.cpp would divide it" in run("gemma-3-1b").output
 
 

@@ -36,3 +36,4 @@ def test_memory_of_this_machine() -> None:
 
     assert gpu.memory_bytes > 0
     assert gpu.name == "this machine's memory"
+    assert gpu.is_host
