@@ -6,11 +6,10 @@ Each choice that an operator might not expect comes with a sentence that says wh
 from dataclasses import dataclass
 from typing import Literal
 
-from nanoserve.options import DEFAULT_TOKEN_BUDGET, EngineOptions
+from nanoserve.options import DEFAULT_MAX_MODEL_LEN, DEFAULT_TOKEN_BUDGET, EngineOptions
 from nanoserve.plan.device_facts import DeviceFacts
 from nanoserve.spec.model_spec import ModelSpec
 
-DEFAULT_MAX_MODEL_LEN = 2048  # tokens; a serving decision, not the model's limit
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 ResolvedDecodeMode = Literal["eager", "bucketed", "captured"]

@@ -69,8 +69,8 @@ def _model_lines(plan: PlanAnswer) -> Iterator[str]:
     yield _row("parameters", _billions(plan.num_params), f"{plan.num_params:,}{active}")
     bits = 8 * sum(stage.weights.weight_bytes.mid for stage in plan.stages)
     held = sum(stage.weights.num_params for stage in plan.stages)
-    yield _row("weights as stored", choices.weight_format.name, f"{bits / held:.2f} bits each")
-    yield _row("KV cache as stored", choices.kv_format.name, kv_words(plan))
+    yield _row("weights in memory", choices.weight_format.name, f"{bits / held:.2f} bits each")
+    yield _row("KV cache in memory", choices.kv_format.name, kv_words(plan))
 
 
 def kv_words(plan: PlanAnswer) -> str:

@@ -28,6 +28,7 @@ from nanoserve.spec.model_shape import ModelShape
 
 POOL = "KV pool"
 KEPT_BACK = "kept back"
+_LAYOUT = "rounding and rotary tables"
 _NOTHING = Interval.exactly(0)
 
 
@@ -224,8 +225,13 @@ def _layout(query: PlanQuery, choices: PlanChoices, weights: RankWeights) -> lis
     stage = replace(shape, layers=part.layers, weights=part.outside)
     laid_out = device_weight_bytes(stage, choices.weight_format, choices.tp)
     plain = bytes_formula(weights.params, choices.weight_format)
-    added = max(0, laid_out - int(plain.value))
-    return [BudgetLine("rounding and rotary tables", Interval.exactly(added))]
+    formula = compute(
+        _LAYOUT,
+        "max(0, as_laid_out - parameters_bytes)",
+        "bytes",
+        {"as_laid_out": laid_out, "parameters_bytes": plain.value},
+    )
+    return [BudgetLine(_LAYOUT, Interval.exactly(int(formula.value)), formula)]
 
 
 def _terms(query: PlanQuery, load: EngineLoad) -> tuple[BudgetLine, BudgetLine, BudgetLine]:

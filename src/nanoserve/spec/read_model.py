@@ -7,7 +7,6 @@ a preset of the same name.
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from nanoserve.spec.json_file import read_json_object
 from nanoserve.spec.model_dir import PRESETS, resolve_model
 from nanoserve.spec.planned_model import PlannedModel
 from nanoserve.spec.presets import find_preset, nearest_presets
-from nanoserve.spec.quant_config import read_quant_config
 from nanoserve.spec.read_shape import read_model_shape
 from nanoserve.spec.stored_bytes import safetensors_bytes
 
@@ -77,6 +75,8 @@ def _with_quantization(
 ) -> PlannedModel:
     if not section:
         return model
+    from nanoserve.spec.quant_config import read_quant_config  # plain models do without
+
     found = read_quant_config(section, path, len(model.shape.layers))
     return replace(
         model,
@@ -129,9 +129,9 @@ def _with_file_bytes(model: PlannedModel, folder: Path) -> PlannedModel:
 
 
 def _read_gguf(path: Path) -> PlannedModel:
-    reader = import_module("nanoserve.spec.gguf_model")  # 15 ms that other models do without
-    model: PlannedModel = reader.gguf_model(path)
-    return model
+    from nanoserve.spec.gguf_model import gguf_model  # 15 ms that other models do without
+
+    return gguf_model(path)
 
 
 def _cached_snapshot(name: str) -> Path | None:

@@ -175,6 +175,13 @@ def test_old_vllm_keeps_every_token() -> None:
     assert plan.stage.cost.request_bytes(131_072) == 62 * GIB
 
 
+def test_the_first_vllm_kept_latents_as_heads() -> None:
+    """Before 0.7.1 DeepSeek-V3 kept 128 heads padded to 256: 57 times as much."""
+    old = planned("deepseek-v3", "8x h200", engine="vllm@0.6.6", max_model_len=4096)
+
+    assert old.stage.cost.request_bytes(16) == 16 * 61 * 16 * 2 * 256 * 2
+
+
 def test_what_is_not_counted_is_said() -> None:
     """Layers that guess ahead are named."""
     assert any("multi-token" in note for note in planned("deepseek-v3", "8x h200").notes)
