@@ -229,6 +229,10 @@ def _verdict(
             f"has {format_bytes(stage.pool.mid)}"
         )
     length = choices.workload.p95
+    if length > max_model_len:
+        return "loads, cannot serve", (
+            f"the workload's {length:,} tokens are past the longest request, {max_model_len:,}"
+        )
     count = f"{fit.p95.mid:,} requests of {length:,} tokens fit at once"
     if fit.p95.mid < LEAST_REQUESTS:
         return "loads, cannot serve", f"{count}, fewer than {LEAST_REQUESTS}"

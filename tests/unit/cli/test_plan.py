@@ -12,6 +12,7 @@ from nanoserve.cli import main as command_line
 from nanoserve.cli import plan as plan_command
 from nanoserve.cli.plan_options import PlanOptions
 from nanoserve.errors import NanoserveError
+from nanoserve.plan.formula import evaluate
 from nanoserve.spec.gpu_names import GpuGroup, find_gpu
 from nanoserve.spec.gpu_spec import custom_gpu
 from nanoserve.units import GIB
@@ -69,6 +70,22 @@ def test_explain() -> None:
     assert "32 * (max(1, 8 // 1) * (128 + 128) * 2)" in output
     assert "= 131,072 bytes" in output
     assert "num_key_value_heads = 8" in output
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "gemma-3-27b", "qwen3-next", "deepseek-v3"])
+def test_printed_formulas_evaluate_to_what_is_printed(model: str) -> None:
+    """Whoever pastes a line of numbers into Python gets the figure of the next line."""
+    lines = run(model, "--gpu", "8x h200", "--tp", "4", "--explain").output.splitlines()
+    checked = 0
+    for symbols, numbers, result in zip(lines, lines[1:], lines[2:], strict=False):
+        if all(line.startswith("  = ") for line in (symbols, numbers, result)):
+            figure = float(result[4:].split()[0].replace(",", ""))
+            value = evaluate(numbers[4:])
+            scale = 1000 if result.endswith(" ms") else 1
+            assert scale * value == pytest.approx(figure, abs=0.0006), numbers
+            checked += 1
+
+    assert checked >= 15
 
 
 @pytest.mark.parametrize(

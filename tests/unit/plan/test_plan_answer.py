@@ -40,6 +40,14 @@ def test_a_length_that_is_asked_for_must_fit() -> None:
     assert "one request of 131,072 tokens takes 16.00 GiB" in plan.reason
 
 
+def test_a_workload_must_be_within_the_longest_request() -> None:
+    """Requests of 8,192 tokens are refused by a model of 2,048 whatever fits."""
+    plan = planned("falcon-7b", "h100", workload=parse_workload("tokens=8192"))
+
+    assert plan.verdict == "loads, cannot serve"
+    assert "past the longest request, 2,048" in plan.reason
+
+
 def test_a_length_left_open_is_cut_to_what_surely_fits() -> None:
     """Without --max-model-len the longest length of the cautious pool is planned."""
     plan = planned("llama-3.1-8b", "rtx 4090")
