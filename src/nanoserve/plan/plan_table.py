@@ -10,7 +10,7 @@ from nanoserve.plan.interval import Interval
 from nanoserve.plan.plan_answer import PlanAnswer
 from nanoserve.plan.pool_capacity import HEADROOM
 from nanoserve.plan.stage_budget import KEPT_BACK, BudgetLine
-from nanoserve.units import GIB, MIB
+from nanoserve.units import GIB, KIB, MIB, format_bytes
 
 _ENGINES = {
     "vllm": "vLLM",
@@ -121,11 +121,17 @@ def _capacity_lines(plan: PlanAnswer) -> Iterator[str]:
     tokens, fit, workload = plan.tokens, plan.fit, plan.choices.workload
     spread = "" if tokens.low == tokens.high else f"{tokens.low:,} to {tokens.high:,}"
     yield _row("tokens in the pool", f"{tokens.mid:,}", spread)
-    yield _row(f"requests of {plan.max_model_len:,} tokens", f"{plan.concurrency:.2f}", "at once")
+    cost = plan.stage.cost
+    each = _small(cost.request_bytes(plan.max_model_len))
+    name = f"requests of {plan.max_model_len:,} tokens"
+    yield _row(name, f"{plan.concurrency:.2f}", f"the longest, {each} each")
     if workload.mean != workload.p95:
-        yield _row(f"requests of {workload.mean:,} tokens", f"{fit.mean.mid:,}", "the mean")
-    rank = "the workload" if workload.mean == workload.p95 else "the 95th percentile"
-    yield _row(f"requests of {workload.p95:,} tokens", f"{fit.p95.mid:,}", rank)
+        each = _small(cost.request_bytes(workload.mean, "steady"))
+        name = f"requests of {workload.mean:,} tokens"
+        yield _row(name, f"{fit.mean.mid:,}", f"the workload's mean, {each} each")
+    rank = "the workload" if workload.mean == workload.p95 else "its 95th percentile"
+    each = _small(cost.request_bytes(workload.p95, "steady"))
+    yield _row(f"requests of {workload.p95:,} tokens", f"{fit.p95.mid:,}", f"{rank}, {each} each")
     yield _row("recommended max_num_seqs", f"{fit.max_num_seqs:,}", _why(plan))
 
 
@@ -163,5 +169,5 @@ def _billions(number: int) -> str:
 
 def _small(num_bytes: int) -> str:
     if num_bytes >= MIB:
-        return f"{num_bytes / MIB:.1f} MiB"
-    return f"{num_bytes / 1024:.4g} KiB"
+        return format_bytes(num_bytes)
+    return f"{num_bytes / KIB:.4g} KiB"

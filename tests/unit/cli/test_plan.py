@@ -212,3 +212,26 @@ def test_options_have_help() -> None:
 
     for name in PlanOptions.__slots__:
         assert f"--{name.replace('_', '-')}" in text
+
+
+PAGE = (Path(__file__).parents[3] / "docs" / "planner.md").read_text()
+
+
+def test_the_pages_example_is_what_is_printed() -> None:
+    """docs/planner.md shows the output of its own command."""
+    command, _, shown = PAGE.partition("$ nanoserve plan ")[2].partition("\n")
+
+    assert run(*command.split()).output.strip() == shown.partition("```")[0].strip()
+
+
+def test_the_pages_table_has_the_right_bytes() -> None:
+    """Bytes of a further token of each family in docs/planner.md are the planner's."""
+    rows = [line.split(" | ") for line in PAGE.partition("Families that")[2].splitlines()]
+    found = {row[0].strip("| "): row[2] for row in rows if len(row) == 4 and "layers" in row[1]}
+    found |= {row[0].strip("| "): row[2] for row in rows if row[0].startswith("| Mixtral")}
+
+    assert len(found) == 8
+    for model, cell in found.items():
+        name = {"Qwen3-Next-80B": "qwen3-next"}.get(model, model)
+        plan = json.loads(run(name, "--gpu", "8x b300", "--tp", "1", "--json").output)
+        assert f"{plan['kv']['bytes_per_token']:,}" == cell.split(" (")[0], model
