@@ -8,16 +8,14 @@ from dataclasses import dataclass, replace
 from nanoserve.bench.boot_case import BootCase
 from nanoserve.bench.boot_facts import UnsupportedRecordError
 from nanoserve.errors import NanoserveError
-from nanoserve.plan.kv_groups import CacheGroups, group_cache, without_windows
+from nanoserve.plan.kv_groups import CacheGroups, group_cache
 from nanoserve.plan.kv_layout import CacheFormat
 from nanoserve.plan.sharding import plan_stages
+from nanoserve.plan.vllm_layers import as_vllm_caches
 from nanoserve.spec.kv_format import KVFormat, find_kv_format
-from nanoserve.spec.model_shape import AttentionShape, LayerShape, ModelShape
+from nanoserve.spec.model_shape import ModelShape
 from nanoserve.units import ceil_div
 
-_LATENTS_SINCE = (0, 7, 1)  # vLLM pull request 12601; before, each head's K and V
-_PADDED_HEAD = 256  # what heads of 192 were padded to then
-_GROUPS_SINCE = (0, 10)  # before, every layer of vLLM kept every token
 _ALIGNED_SINCE = (0, 21)  # states of delta nets come two a request since
 _VALUE_BYTES = {"fp8": 1, "int8": 1, "bf16": 2, "fp32": 4, "auto (16 bits)": 2}
 
@@ -53,7 +51,7 @@ def cache_layout(case: BootCase) -> CacheLayout:
     shape = _stage(case)
     version = release_of(case)
     if case.profile.engine == "vllm":
-        shape = _as_vllm_caches(shape, version)
+        shape = as_vllm_caches(shape, version)
     elif _is_mixed(shape):
         raise UnsupportedRecordError(kind="pool split by kind of layer", detail=case.profile.engine)
     if _has_windows(shape) and not _is_budget_known(case):
@@ -83,31 +81,6 @@ def cache_layout(case: BootCase) -> CacheLayout:
 def release_of(case: BootCase) -> tuple[int, ...]:
     """Return the release of a case, or the first of those its rules hold for."""
     return case.version or case.profile.since
-
-
-def _as_vllm_caches(shape: ModelShape, version: tuple[int, ...]) -> ModelShape:
-    if version < _LATENTS_SINCE:
-        shape = _without_latents(shape)
-    attentions = [layer.attention for layer in shape.layers if layer.attention]
-    if version < _GROUPS_SINCE or any(one.kind == "chunked" for one in attentions):
-        return without_windows(shape)
-    return shape
-
-
-def _without_latents(shape: ModelShape) -> ModelShape:
-    """Return the model as engines without latent attention cached it: each head's K and V."""
-
-    def widened(attention: AttentionShape | None) -> AttentionShape | None:
-        if attention is None or attention.latent is None:
-            return attention
-        return AttentionShape(
-            "full", attention.num_heads, attention.num_heads, _PADDED_HEAD, _PADDED_HEAD
-        )
-
-    layers: tuple[LayerShape, ...] = tuple(
-        replace(layer, attention=widened(layer.attention)) for layer in shape.layers
-    )
-    return replace(shape, layers=layers)
 
 
 def _is_mixed(shape: ModelShape) -> bool:

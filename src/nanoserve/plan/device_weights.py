@@ -17,7 +17,8 @@ ROUNDED_TO_BYTES = 2 * MIB
 SPLIT_ABOVE_BYTES = MIB
 _TABLE_VALUE_BYTES = 2
 _MXFP4_WIDTHS = (256, 128)  # what an expert's sides are rounded up to: of the model, of the expert
-_FORMAT_GROUPS = {"state": "attention", "tower": "vision", "encoder": "vision"}
+# Groups of `model_shape` under the names that formats know; towers and encoders stay 16-bit.
+FORMAT_GROUPS = {"state": "attention", "tower": "vision", "encoder": "vision"}
 
 
 def allocated_bytes(num_bytes: int) -> int:
@@ -111,7 +112,7 @@ def _merged(run: tuple[Weight, ...], hidden_size: int) -> tuple[tuple[Weight, ..
 def _bits(weight: Weight, weight_format: WeightFormat | None) -> float:
     if weight_format is None:
         return FULL_BITS
-    return weight_format.group_bits_per_weight(_FORMAT_GROUPS.get(weight.group, weight.group))
+    return weight_format.group_bits_per_weight(FORMAT_GROUPS.get(weight.group, weight.group))
 
 
 def _padding(weight: Weight, weight_format: WeightFormat | None, tp: int) -> float:

@@ -13,14 +13,12 @@ from nanoserve.plan.kv_groups import group_cache, without_windows
 from nanoserve.plan.kv_layout import CacheFormat
 from nanoserve.plan.plan_query import PlanQuery
 from nanoserve.plan.sharding import check_tp
+from nanoserve.plan.vllm_layers import as_vllm_caches
 from nanoserve.plan.workload import Workload, default_workload
 from nanoserve.spec.kv_format import KVFormat, find_kv_format
-from nanoserve.spec.model_shape import AttentionShape, LayerShape, ModelShape, StateShape
+from nanoserve.spec.model_shape import ModelShape, StateShape
 from nanoserve.spec.quant_spec import FULL_FLOAT, FULL_PRECISION, WeightFormat
 
-_HYBRID_GROUPS_SINCE = (0, 10)  # vLLM pull request 17996 and the flag that turns it off
-_LATENTS_SINCE = (0, 7, 1)  # vLLM pull request 12601; before, each head's K and V
-_PADDED_HEAD = 256  # what heads of 192 were padded to then
 _ALIGNED_STATES_SINCE = (0, 21)  # recorded boots of 0.21 to 0.24: two states for each request
 # Families whose windows SGLang keeps apart. Source: model_config.py, is_hybrid_swa_model.
 _SGLANG_WINDOW_POOLS = frozenset({"llama4_text", "gpt_oss", "mimo_v2_flash", "step3p5"})
@@ -97,7 +95,7 @@ def stage_cost(query: PlanQuery, choices: PlanChoices, stage: ModelShape) -> Cac
     encoder_tokens = stage.max_encoder_tokens or 0
     engine, cache = query.profile.engine, choices.cache
     if engine == "vllm":
-        held = _as_vllm_keeps(query, stage)
+        held = as_vllm_caches(stage, query.version)
         return GroupedCost(group_cache(held, cache), cache, encoder_tokens)
     if engine == "sglang":
         has_pool = stage.model_type in _SGLANG_WINDOW_POOLS
@@ -192,35 +190,6 @@ def _num_states(query: PlanQuery) -> int:
 
 def _state_kinds(shape: ModelShape) -> set[str]:
     return {layer.state.kind for layer in shape.layers if layer.state is not None}
-
-
-def _as_vllm_keeps(query: PlanQuery, stage: ModelShape) -> ModelShape:
-    """Return the layers as this vLLM keeps them.
-
-    Before 0.7.1 latents are kept as K and V of every head; before 0.10, and where layers attend
-    in chunks, every layer keeps every token.
-    """
-    if (query.version or _LATENTS_SINCE) < _LATENTS_SINCE:
-        stage = _without_latents(stage)
-    spans = {layer.attention.kind for layer in stage.layers if layer.attention is not None}
-    has_groups = (query.version or _HYBRID_GROUPS_SINCE) >= _HYBRID_GROUPS_SINCE
-    is_uniform = len(spans) == 1 and query.profile.is_chunked
-    if "chunked" in spans or not (has_groups or is_uniform):
-        return without_windows(stage)
-    return stage
-
-
-def _without_latents(shape: ModelShape) -> ModelShape:
-    """Return the model with K and V of each head in place of latents."""
-
-    def widened(layer: LayerShape) -> LayerShape:
-        if layer.attention is None or layer.attention.latent is None:
-            return layer
-        heads = layer.attention.num_heads
-        full = AttentionShape("full", heads, heads, _PADDED_HEAD, _PADDED_HEAD)
-        return replace(layer, attention=full)
-
-    return replace(shape, layers=tuple(map(widened, shape.layers)))
 
 
 def _with_float_states(shape: ModelShape) -> ModelShape:

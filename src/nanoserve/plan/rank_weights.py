@@ -8,14 +8,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from nanoserve.plan.device_weights import FORMAT_GROUPS
 from nanoserve.plan.formula import Formula, Number, compute
 from nanoserve.plan.interval import Interval
 from nanoserve.plan.sharding import StageWeights, params_on_rank, stage_weights
 from nanoserve.spec.model_shape import LayerShape, ModelShape, Weight
 from nanoserve.spec.quant_spec import WeightFormat
 
-# Groups of `model_shape` under the names that formats know. Encoders and towers stay 16-bit.
-_FORMAT_GROUPS = {"state": "attention", "encoder": "vision", "tower": "vision"}
 # What a file's average bits may be off by on another model. Source: quant_bits.csv, where
 # Q4_K_M is 4.83 to 4.90 bits on models of 1B to 70B, and small ones weigh their embedding more.
 _ESTIMATE = (0.95, 1.0, 1.06)
@@ -142,9 +141,9 @@ def format_group(weight: Weight, layer: LayerShape | None = None) -> str:
     Vectors are never quantised and count as norms; the dense part beside experts is shared
     experts.
     """
-    if weight.columns == 1 and weight.group not in _FORMAT_GROUPS:
+    if weight.columns == 1 and weight.group not in FORMAT_GROUPS:
         return "norms"
     has_experts = layer is not None and layer.mlp is not None and layer.mlp.num_experts > 0
     if weight.group == "mlp" and has_experts:
         return "shared_experts"
-    return _FORMAT_GROUPS.get(weight.group, weight.group)
+    return FORMAT_GROUPS.get(weight.group, weight.group)
