@@ -181,7 +181,13 @@ def answer(query: PlanQuery) -> PlanAnswer:
         num_active_params=count_active_parameters(query.model.shape).total,
         notes=(
             *choices.notes,
-            *plan_notes(query, choices, max_model_len, concurrency(stages, choices.longest) >= 1),
+            *plan_notes(
+                query,
+                choices,
+                max_model_len,
+                longest_may_fit=concurrency(stages, choices.longest) >= 1,
+                is_length_sure=stages[deciding].pool.low > 0,
+            ),
             *command_notes(query),
         ),
     )

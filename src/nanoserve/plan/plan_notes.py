@@ -17,7 +17,12 @@ _EVIDENCE = {
 
 
 def plan_notes(
-    query: PlanQuery, choices: PlanChoices, max_model_len: int, longest_may_fit: bool
+    query: PlanQuery,
+    choices: PlanChoices,
+    max_model_len: int,
+    *,
+    longest_may_fit: bool,
+    is_length_sure: bool,
 ) -> tuple[str, ...]:
     """Return what the asker should know beside the figures.
 
@@ -26,9 +31,21 @@ def plan_notes(
         choices: What it was resolved to.
         max_model_len: Longest request that is planned.
         longest_may_fit: Whether the longest that could be asked for fits the likely pool.
+        is_length_sure: Whether what is planned fits the least pool of the range as well.
     """
     notes = [f"{query.gpu.name}: {evidence(query.gpu)}"]
-    notes += _length_notes(choices, max_model_len, longest_may_fit)
+    if max_model_len < choices.longest:
+        may = "may fit and may not" if longest_may_fit else "does not fit"
+        sure = ", which fits the least of the range as well" if is_length_sure else ""
+        notes.append(
+            f"one request of the model's {choices.longest:,} tokens {may}: planned with "
+            f"{max_model_len:,}{sure}"
+        )
+    if choices.workload.longest_stated > max_model_len:
+        notes.append(
+            f"the workload's {choices.workload.longest_stated:,} tokens are past "
+            f"--max-model-len {max_model_len}"
+        )
     notes += _window_notes(query)
     notes += _weight_notes(query, choices)
     if query.num_replicas > 1:
@@ -63,22 +80,6 @@ def _window_notes(query: PlanQuery) -> list[str]:
     if keeps_all:
         return [f"{engine} is planned as keeping every token in every layer, windows or not"]
     return []
-
-
-def _length_notes(choices: PlanChoices, max_model_len: int, longest_may_fit: bool) -> list[str]:
-    notes = []
-    if max_model_len < choices.longest:
-        may = "may fit and may not" if longest_may_fit else "do not fit"
-        notes.append(
-            f"one request of the model's {choices.longest:,} tokens {may}: planned with "
-            f"{max_model_len:,}, which fits the least of the range as well"
-        )
-    if choices.workload.longest_stated > max_model_len:
-        notes.append(
-            f"the workload's {choices.workload.longest_stated:,} tokens are past "
-            f"--max-model-len {max_model_len}"
-        )
-    return notes
 
 
 def _weight_notes(query: PlanQuery, choices: PlanChoices) -> list[str]:
