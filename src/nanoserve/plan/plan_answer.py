@@ -179,18 +179,25 @@ def answer(query: PlanQuery) -> PlanAnswer:
         prefill=prefill_bound(query, choices, choices.workload.mean_prompt),
         num_params=count_parameters(query.model.shape).total,
         num_active_params=count_active_parameters(query.model.shape).total,
-        notes=(
-            *choices.notes,
-            *plan_notes(
-                query,
-                choices,
-                max_model_len,
-                longest_may_fit=concurrency(stages, choices.longest) >= 1,
-                is_length_sure=stages[deciding].pool.low > 0,
-            ),
-            *command_notes(query),
-        ),
+        notes=_notes(query, choices, stages, stages[deciding], max_model_len),
     )
+
+
+def _notes(
+    query: PlanQuery,
+    choices: PlanChoices,
+    stages: Sequence[StageBudget],
+    deciding: StageBudget,
+    max_model_len: int,
+) -> tuple[str, ...]:
+    notes = plan_notes(
+        query,
+        choices,
+        max_model_len,
+        longest_may_fit=concurrency(stages, choices.longest) >= 1,
+        is_length_sure=deciding.pool.low > 0,
+    )
+    return (*choices.notes, *notes, *command_notes(query))
 
 
 def _file_bytes(query: PlanQuery) -> int | None:
