@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 from nanoserve.cli.plan_options import PlanOptions, SearchOptions
+from nanoserve.cli.plan_plot import check_plot, write_plot
 from nanoserve.cli.this_machine import machine_gpus, machine_memory
 from nanoserve.errors import DoesNotFitError, OptionError, UnsupportedModelError
 from nanoserve.plan.compare_table import remedy_lines, search_lines
@@ -34,7 +36,12 @@ def run_plan(model: str, options: PlanOptions, *, as_json: bool, explain: bool) 
     Raises:
         NanoserveError: The model, the GPU or an option is refused; `main` prints it.
     """
+    path = None if options.plot is None else Path(options.plot)
+    if path is not None:
+        check_plot(path)
     plan = answer(query_of(model, options))
+    if path is not None:
+        write_plot(plan, path)
     if as_json:
         print(
             json.dumps(

@@ -53,6 +53,9 @@ class PlanOptions:
         "lengths of requests: prompt=1000,output=6000, or p50=1800,p95=2400, or a .csv or "
         ".jsonl file of them (default: 8,192 tokens)",
     )
+    plot: str | None = plan_option(
+        None, "picture of the plan: FILE.png, FILE.svg, or FILE.html with everything in it"
+    )
 
 
 @dataclass(frozen=True, slots=True)
