@@ -9,8 +9,9 @@ import typer
 
 from nanoserve import __version__
 from nanoserve.bench.boot_bench_options import BootBenchOptions
+from nanoserve.cli.compare_options import VARIED, CompareOptions
 from nanoserve.cli.option_flags import accepts_options, pick_options
-from nanoserve.cli.plan_options import PlanOptions
+from nanoserve.cli.plan_options import PlanOptions, SearchOptions
 from nanoserve.errors import NanoserveError, OptionError
 from nanoserve.options import DEFAULT_MODEL, EngineOptions, ServerOptions
 
@@ -85,7 +86,7 @@ def batch(
 
 
 @app.command()
-@accepts_options(PlanOptions)
+@accepts_options(PlanOptions, SearchOptions)
 def plan(
     model: PlannedModelArgument = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -111,7 +112,26 @@ def plan(
         message = "Give a model to plan, or list those known by name with --list-models."
         raise OptionError(message)
     options = pick_options(PlanOptions, values)
+    search = pick_options(SearchOptions, values)
+    if search.find is not None:
+        raise typer.Exit(command.run_find(model, options, search, as_json=as_json))
     raise typer.Exit(command.run_plan(model, options, as_json=as_json, explain=explain))
+
+
+@app.command()
+@accepts_options(PlanOptions, skip=VARIED)
+@accepts_options(CompareOptions)
+def compare(
+    model: PlannedModelArgument,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    **values: object,
+) -> None:
+    """Plan MODEL in many ways side by side; exit code 0 if any serves, else 4."""
+    from nanoserve.cli.compare import run_compare
+
+    common = {name: value for name, value in values.items() if name not in VARIED}
+    varied, options = pick_options(CompareOptions, values), pick_options(PlanOptions, common)
+    raise typer.Exit(run_compare(model, varied, options, as_json=as_json))
 
 
 bench = typer.Typer(

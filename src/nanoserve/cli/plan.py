@@ -2,15 +2,20 @@
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
-from nanoserve.cli.plan_options import PlanOptions
+from nanoserve.cli.plan_options import PlanOptions, SearchOptions
+from nanoserve.cli.plan_plot import check_plot, write_plot
 from nanoserve.cli.this_machine import machine_gpus, machine_memory
 from nanoserve.errors import DoesNotFitError, OptionError, UnsupportedModelError
+from nanoserve.plan.compare_table import remedy_lines, search_lines
 from nanoserve.plan.plan_answer import answer
 from nanoserve.plan.plan_formulas import formula_lines
-from nanoserve.plan.plan_json import plan_as_dict
+from nanoserve.plan.plan_json import plan_as_dict, remedies_as_list, search_as_dict
 from nanoserve.plan.plan_query import DEFAULT_ENGINE, PlanQuery
+from nanoserve.plan.plan_search import find
 from nanoserve.plan.plan_table import plan_lines
+from nanoserve.plan.remedies import remedies
 from nanoserve.plan.text_table import table_lines
 from nanoserve.plan.workload import parse_workload
 from nanoserve.spec.gpu_names import GpuGroup, find_gpus
@@ -31,14 +36,39 @@ def run_plan(model: str, options: PlanOptions, *, as_json: bool, explain: bool) 
     Raises:
         NanoserveError: The model, the GPU or an option is refused; `main` prints it.
     """
+    path = None if options.plot is None else Path(options.plot)
+    if path is not None:
+        check_plot(path)
     plan = answer(query_of(model, options))
+    if path is not None:
+        write_plot(plan, path)
     if as_json:
-        print(json.dumps(plan_as_dict(plan), indent=2))
+        print(
+            json.dumps(
+                plan_as_dict(plan) | {"remedies": remedies_as_list(remedies(plan))}, indent=2
+            )
+        )
     else:
         print(*plan_lines(plan), sep="\n")
+        if not plan.fits:
+            print("", *remedy_lines(remedies(plan)), sep="\n")
     if explain and not as_json:
         print("", *formula_lines(plan), sep="\n")
     return FITS if plan.fits else DOES_NOT_FIT
+
+
+def run_find(model: str, options: PlanOptions, search: SearchOptions, *, as_json: bool) -> int:
+    """Print what was looked for and return the exit code: 0 where it was found, else 4.
+
+    Raises:
+        NanoserveError: The model, the GPU or an option is refused; `main` prints it.
+    """
+    found = find(answer(query_of(model, options)), search.find or "", search.users)
+    if as_json:
+        print(json.dumps(search_as_dict(found), indent=2))
+    else:
+        print(*search_lines(found), sep="\n")
+    return DOES_NOT_FIT if found.best is None else FITS
 
 
 def query_of(model_name: str, options: PlanOptions) -> PlanQuery:

@@ -1,11 +1,14 @@
 """A plan as plain data for `--json`: bytes as integers, seconds as floats, ranges as triples."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from nanoserve.plan.formula import Formula
 from nanoserve.plan.interval import Interval
 from nanoserve.plan.plan_answer import PlanAnswer
 from nanoserve.plan.plan_formulas import plan_formulas
+from nanoserve.plan.plan_search import SearchAnswer, served_users
+from nanoserve.plan.remedies import Remedy
 from nanoserve.plan.speed_bounds import DecodeFloor
 
 VERSION = 1  # of the layout; raised where a key changes its meaning
@@ -38,6 +41,46 @@ def plan_as_dict(plan: PlanAnswer) -> dict[str, Any]:
         "command": plan.command,
         "notes": list(plan.notes),
         "formulas": [_formula(one) for one in plan_formulas(plan)],
+    }
+
+
+def remedies_as_list(found: Sequence[Remedy]) -> list[dict[str, Any]]:
+    """Return each change with what it does."""
+    return [
+        {
+            "flags": remedy.words,
+            "price": remedy.price,
+            "pool_delta_bytes": remedy.pool_delta,
+            "pool_bytes": _triple(remedy.plan.pool),
+            "requests_of_p95": _triple(remedy.plan.fit.p95),
+            "command": remedy.plan.command,
+        }
+        for remedy in found
+    ]
+
+
+def search_as_dict(search: SearchAnswer) -> dict[str, Any]:
+    """Return what was looked for, every candidate, and the plan of the one that was found."""
+    best = search.best
+    return {
+        "version": VERSION,
+        "find": search.wanted,
+        "users": search.users,
+        "found": None if best is None else best.figure,
+        "flags": None if best is None else best.words,
+        "command": search.command,
+        "plan": None if best is None else plan_as_dict(best.plan),
+        "candidates": [
+            {
+                "flags": one.words,
+                "users": served_users(one.plan),
+                "longest_that_fits": one.plan.longest_fit,
+                "pool_bytes": _triple(one.plan.pool),
+                "verdict": one.plan.verdict,
+                "is_enough": one.is_enough,
+            }
+            for one in search.candidates
+        ],
     }
 
 
