@@ -161,7 +161,7 @@ _LOG_LINES = (
 
 
 def _read_log_lines(text: str) -> ServingMetrics:
-    plain = plain_log(text)
+    plain = plain_log(text).text
     findings = Findings()
     find_figures(plain, _LOG_LINES, findings)
     values = {name: float(value) for name, value in findings.values.items() if value is not None}

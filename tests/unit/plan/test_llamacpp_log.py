@@ -2,7 +2,8 @@
 
 import pytest
 
-from nanoserve.plan.llamacpp_log import read_llamacpp
+from nanoserve.plan.llamacpp_log import LLAMACPP_LOG
+from nanoserve.plan.log_format import read_log
 from nanoserve.plan.log_text import plain_log
 from nanoserve.plan.logged_boot import LoggedBoot
 from nanoserve.units import MIB
@@ -37,7 +38,7 @@ FAILED = "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 590.07 MiB on d
 
 
 def read(text: str) -> LoggedBoot:
-    return read_llamacpp(plain_log(text))
+    return read_log(LLAMACPP_LOG, plain_log(text).text)
 
 
 def test_buffers_are_summed_over_the_gpus() -> None:
