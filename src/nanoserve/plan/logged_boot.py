@@ -43,6 +43,7 @@ class LoggedError:
         fitting_len: The longest length that the engine itself would have served.
         fitting_seqs: The most requests at once that it would have taken.
         others_bytes: What other processes held of the device.
+        advice: Flags that the engine itself planned again with; nanoserve's refusals have them.
         position: Where in the plain log it stands.
     """
 
@@ -56,6 +57,7 @@ class LoggedError:
     fitting_len: int | None = None
     fitting_seqs: int | None = None
     others_bytes: int | None = None
+    advice: tuple[str, ...] = ()
     position: int | None = field(default=None, compare=False)
 
 
@@ -73,6 +75,9 @@ class LoggedBoot:
         left_bytes: What was free once the boot was done.
         utilization: Share of the total (SGLang: of what was free) that the engine may hold.
         budget_bytes: The bytes that share comes to, where the log multiplies it out.
+        reserve_bytes: What is kept free, where the log says so itself.
+        own_bytes: What the process held before it loaded anything.
+        others_bytes: What other processes hold.
         weight_bytes: The weights.
         consumed_bytes: Weights and what is held outside the allocator, where logged as one.
         activation_bytes: The profiled step's peak.
@@ -111,6 +116,9 @@ class LoggedBoot:
     left_bytes: int | None = None
     utilization: float | None = None
     budget_bytes: int | None = None
+    reserve_bytes: int | None = None
+    own_bytes: int | None = None
+    others_bytes: int | None = None
     weight_bytes: int | None = None
     consumed_bytes: int | None = None
     activation_bytes: int | None = None

@@ -5,11 +5,12 @@ Their wording is made in `boot_report`, `boot_info`, `boot_plan`, `kv_plan` and
 """
 
 import re
+from dataclasses import replace
 
 from nanoserve.plan.log_errors import BootMarks, ErrorPattern, StageMark
 from nanoserve.plan.log_format import LogFormat
 from nanoserve.plan.log_patterns import NUMBER, Figure, count, line_pattern, number, sized
-from nanoserve.plan.logged_boot import Findings
+from nanoserve.plan.logged_boot import Findings, LoggedError
 
 _SIGNS = (
     "memory planned measured residual",
@@ -27,6 +28,9 @@ _TABLE_CHARS = 1200
 _ROWS = {
     "weights": "weight_bytes",
     "driver context": "non_torch_bytes",
+    "this process at start": "own_bytes",
+    "other processes": "others_bytes",
+    "reserve": "reserve_bytes",
     "kv pool": "pool_bytes",
     "activations": "activation_bytes",
     "capture": "graph_bytes",
@@ -50,6 +54,7 @@ _LINES = (
         Figure("max_model_len", count),
     ),
 )
+_ADVICE = re.compile(r"Any one of these would do: (--[^.]{1,400}?)\.(?: |$)")
 _NEED = (
     r".{0,400}?It needs (?P<need_bytes>[\d.,]{1,20} [MG]iB); (?P<have_bytes>-?[\d.,]{1,20} [MG]iB)"
 )
@@ -100,6 +105,12 @@ def _table(text: str, start: int) -> dict[str, int]:
     return rows
 
 
+def _add_advice(text: str, error: LoggedError) -> LoggedError:
+    """Add the flags that the refusal names: it planned again with each."""
+    advice = _ADVICE.search(text, error.position or 0)
+    return error if advice is None else replace(error, advice=tuple(advice[1].split("; ")))
+
+
 NANOSERVE_LOG = LogFormat(
     engine="nanoserve",
     signs=_SIGNS,
@@ -108,4 +119,5 @@ NANOSERVE_LOG = LogFormat(
     lines=_LINES,
     marks=BootMarks(_REFUSALS, _STAGE_MARKS, (), (ErrorPattern("nanoserve: ", "unclear"),)),
     add_figures=_add_table,
+    amend_error=_add_advice,
 )

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoserve.plan.boot_fixes import MAX_UTILIZATION, suggest_fixes
+from nanoserve.plan.boot_fixes import suggest_fixes
 from nanoserve.plan.boot_log import read_boot_log
 from nanoserve.plan.logged_boot import LoggedBoot, LoggedError
+from nanoserve.plan.suggested_fix import MAX_UTILIZATION
 from nanoserve.units import GIB, MIB
 from tests.boot_logs import log_of, records
 
@@ -76,14 +77,18 @@ def test_a_pool_of_tokens() -> None:
         max_model_len=29_000,
     )
 
-    assert changes(boot) == ["--gpu-memory-utilization 0.93", "--max-model-len 23648"]
+    assert changes(boot) == [
+        "--gpu-memory-utilization 0.93",
+        "--max-model-len 23648",
+        "--kv-cache-dtype fp8",
+    ]
 
 
 def test_nothing_left_for_the_pool() -> None:
-    """The utilization is raised by what is missing, as far as it goes."""
+    """The utilization is raised until a small pool is there, as far as it goes."""
     boot = LoggedBoot(engine="vllm", total_bytes=8 * GIB, utilization=0.7, pool_bytes=-GIB)
 
-    assert changes(boot) == ["--gpu-memory-utilization 0.83"]
+    assert changes(boot) == ["--gpu-memory-utilization 0.95"]
     assert changes(replace(boot, pool_bytes=-4 * GIB)) == []
 
 
@@ -125,11 +130,13 @@ def test_sglangs_share_is_of_what_was_free() -> None:
     boot = LoggedBoot(
         engine="sglang",
         free_bytes=20 * GIB,
+        loaded_free_bytes=11 * GIB // 2,
         utilization=0.7,
-        error=LoggedError("no room for pool", "", "pool", 2 * GIB, GIB),
+        error=LoggedError("no room for pool", "", "pool"),
     )
 
-    assert changes(boot) == ["--mem-fraction-static 0.75"]
+    assert changes(boot) == ["--mem-fraction-static 0.78"]
+    assert suggest_fixes(boot)[0].effect.startswith("pool 1.10 GiB")
 
 
 def test_a_pool_that_was_not_allocated() -> None:
