@@ -78,6 +78,26 @@ def batch(
     raise typer.Exit(run_batch(input_path, output_path, options, served_model_name))
 
 
+@app.command()
+def explain(
+    log: Annotated[
+        str | None, typer.Argument(metavar="LOG", help="Start-up log of any engine; - is stdin.")
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(metavar="FILE|URL", help="A /metrics page instead; a URL on loopback only."),
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="The card, where the log does not say its memory.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Say what became of a boot, where its memory went, and what to change."""
+    from nanoserve.cli.explain import run_explain
+
+    raise typer.Exit(run_explain(log, metrics, gpu, json))
+
+
 bench = typer.Typer(
     help="Measure a running server, a boot, or what the scheduler does.",
     no_args_is_help=True,

@@ -22,6 +22,7 @@ _SIGNS = (
     "The weights do not fit on",
     "do not fit together on",
 )
+_READY = " on http://"  # `ready in` alone is also in `already in use`
 _SIZE = r"(-?[\d.,]{1,20} [MG]iB)"
 _TABLE = "memory planned measured residual"
 _TABLE_CHARS = 1200
@@ -80,29 +81,22 @@ _STAGE_MARKS = (
     StageMark("weights ", "profile"),
     StageMark("profile ", "pool"),
     StageMark("pool ", "capture"),
-    StageMark("ready in ", "serving"),
+    StageMark(_READY, "serving"),
 )
 
 
 def _add_table(text: str, findings: Findings) -> None:
-    """Add the rows of the budget table."""
-    position = text.find(_TABLE)
-    for name, num_bytes in _table(text, position).items():
-        findings.put(name, num_bytes, "last", position)
-
-
-def _table(text: str, start: int) -> dict[str, int]:
-    """Return the rows of the budget table: measured bytes, planned where nobody measured."""
-    if start < 0:
-        return {}
-    window = text[start + len(_TABLE) : start + _TABLE_CHARS]
-    rows = {}
+    """Add the rows of the budget table: measured bytes, planned where nobody measured."""
+    table = text.find(_TABLE)
+    if table < 0:
+        return
+    start = table + len(_TABLE)
     for row, name in _ROWS.items():
-        match = re.search(rf" {row} {_SIZE}(?: {_SIZE}| -)?", window)
-        num_bytes = None if match is None else sized(match[2] or match[1])
-        if num_bytes is not None:
-            rows[name] = num_bytes
-    return rows
+        match = re.compile(rf" {row} {_SIZE}(?: {_SIZE}| -)?").search(
+            text, start, start + _TABLE_CHARS
+        )
+        if match is not None:
+            findings.put(name, sized(match[2] or match[1]), "last", match.start() + 1)
 
 
 def _add_advice(text: str, error: LoggedError) -> LoggedError:
@@ -115,7 +109,7 @@ NANOSERVE_LOG = LogFormat(
     engine="nanoserve",
     signs=_SIGNS,
     start="nanoserve ",
-    ready=("ready in ",),
+    ready=(_READY,),
     lines=_LINES,
     marks=BootMarks(_REFUSALS, _STAGE_MARKS, (), (ErrorPattern("nanoserve: ", "unclear"),)),
     add_figures=_add_table,

@@ -1,0 +1,163 @@
+"""`nanoserve explain`: a start-up log or a server's metrics, from a file, a pipe or a URL."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+
+from nanoserve.cli.log_source import read_metrics_page, read_tail
+from nanoserve.errors import OptionError
+from nanoserve.plan.explain import ExplainedRow, Explanation, explain_log
+from nanoserve.plan.explain_load import LoadExplanation, explain_load
+from nanoserve.plan.log_text import decode_log
+from nanoserve.plan.suggested_fix import Fix
+from nanoserve.plan.text_table import table_lines
+from nanoserve.spec.gpu_names import find_gpu
+from nanoserve.units import format_bytes
+
+_NOT_SAID = "not said"
+_NOTHING = (
+    "Nothing was recognised: no line of a start-up log of vLLM, SGLang, TensorRT-LLM, llama.cpp or "
+    "nanoserve, and no page of their metrics. Give the log from the command on, whole."
+)
+Line = tuple[str, str]  # words and rich's name of a style
+
+
+def run_explain(path: str | None, metrics: str | None, gpu: str | None, as_json: bool) -> int:
+    """Explain a log or metrics on stdout; return the exit code.
+
+    Args:
+        path: Of a log; `-` is stdin; None where `metrics` is given.
+        metrics: A file with a page of metrics, `-`, or a loopback URL.
+        gpu: The card, where the log does not say how much memory it has.
+        as_json: Print one JSON object instead.
+
+    Raises:
+        OptionError: Neither or both are given, or what is given cannot be read.
+    """
+    if (path is None) == (metrics is None):
+        message = "Give one of the two: a LOG (or - for stdin), or --metrics FILE or URL."
+        raise OptionError(message)
+    total_bytes = None if gpu is None else find_gpu(gpu).memory_bytes
+    if metrics is not None:
+        return _print_load(explain_load(_metrics_text(metrics)), as_json)
+    content, first_number = _read(path or "-")
+    explanation = explain_log(decode_log(content), total_bytes, first_number)
+    if as_json:
+        print(json.dumps(explanation.as_dict(), indent=2))
+    else:
+        _print_lines(explanation_lines(explanation))
+    return explanation.exit_code
+
+
+def _print_load(load: LoadExplanation | None, as_json: bool) -> int:
+    if as_json:
+        empty = {"metrics": None, "diagnosis": None, "fixes": [], "exit_code": 3}
+        print(json.dumps(empty if load is None else load.as_dict(), indent=2))
+    else:
+        _print_lines([(_NOTHING, "bold")] if load is None else load_lines(load))
+    return 3 if load is None else load.exit_code
+
+
+def _metrics_text(source: str) -> str:
+    if "://" in source:
+        return read_metrics_page(source)
+    return decode_log(_read(source)[0])
+
+
+def _read(path: str) -> tuple[bytes, int]:
+    """Return the end of a file or of stdin, and the number of its first line."""
+    try:
+        if path == "-":
+            return read_tail(sys.stdin.buffer)
+        with Path(path).open("rb") as file:
+            return read_tail(file)
+    except OSError as error:
+        message = f"{path} cannot be read: {error.strerror or error}. Give a file, or - for stdin."
+        raise OptionError(message) from error
+
+
+def _print_lines(lines: Iterator[Line] | list[Line]) -> None:
+    console = Console(file=sys.stdout)
+    for words, style in lines:
+        console.print(words, style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+def explanation_lines(explanation: Explanation) -> Iterator[Line]:
+    """Yield the report line by line, each with its style."""
+    if explanation.is_nothing:
+        yield _NOTHING, "bold"
+        return
+    if not explanation.boot.is_empty:
+        yield from _boot_lines(explanation)
+    if explanation.load is not None:
+        if not explanation.boot.is_empty:
+            yield "", ""
+        yield from load_lines(explanation.load)
+
+
+def _boot_lines(explanation: Explanation) -> Iterator[Line]:
+    boot, outcome = explanation.boot, explanation.outcome
+    named = " ".join(filter(None, (boot.engine or "an engine not recognised", boot.version)))
+    yield f"engine   {named}{f', {boot.model}' if boot.model else ''}", ""
+    yield f"outcome  {outcome.kind}", "bold green" if outcome.is_healthy else "bold red"
+    yield f"         {outcome.reason}", ""
+    if explanation.quote is not None:
+        yield f"line {explanation.quote.number:<4}{explanation.quote.text}", "yellow"
+    if explanation.rows:
+        yield "", ""
+        yield from _budget_lines(explanation.rows)
+    title = "what could be changed" if outcome.is_healthy else "any one of these would do"
+    yield from _fix_lines(title, explanation.fixes)
+    for note in explanation.notes:
+        yield f"note     {note}", ""
+
+
+def _budget_lines(rows: tuple[ExplainedRow, ...]) -> Iterator[Line]:
+    table = [("budget, in the order subtracted", "size", "left", "log line"), *map(_cells, rows)]
+    header, *lines = table_lines(table)
+    yield header, "bold"
+    for row, line in zip(rows, lines, strict=True):
+        yield line, "bold red" if row.is_broken else ""
+
+
+def _cells(one: ExplainedRow) -> tuple[str, str, str, str]:
+    row = one.row
+    name = f"{row.name} (outside)" if row.is_outside else row.name
+    return (
+        f"{name}  <- broke" if one.is_broken else name,
+        _NOT_SAID if row.num_bytes is None else format_bytes(row.num_bytes),
+        "" if row.left_bytes is None else format_bytes(row.left_bytes),
+        "" if one.line_number is None else str(one.line_number),
+    )
+
+
+def _fix_lines(title: str, fixes: tuple[Fix, ...]) -> Iterator[Line]:
+    if not fixes:
+        return
+    yield "", ""
+    yield f"{title}:", "bold"
+    for number, fix in enumerate(fixes, 1):
+        yield f"  {number}. {fix.change}", "bold"
+        yield f"     {fix.effect}", ""
+
+
+def load_lines(load: LoadExplanation) -> Iterator[Line]:
+    """Yield a load's report line by line, each with its style."""
+    metrics, diagnosis = load.metrics, load.diagnosis
+    usage = None if metrics.pool_usage is None else f"{metrics.pool_usage:.1%}"
+    figures = {
+        "running": metrics.num_running,
+        "waiting": metrics.num_waiting,
+        "pool held": usage,
+        "pool tokens": metrics.pool_tokens,
+        "preemptions": metrics.num_preemptions,
+        "finished": metrics.num_finished,
+    }
+    said = (f"{name} {value}" for name, value in figures.items() if value is not None)
+    yield f"load     {', '.join(said)}", ""
+    style = "bold green" if load.exit_code == 0 else "bold red"
+    yield f"         {diagnosis.kind}: {diagnosis.reason}", style
+    yield from _fix_lines("what to change", load.fixes)
