@@ -45,6 +45,7 @@ def suggest_fixes(boot: LoggedBoot) -> tuple[Fix, ...]:
     return tuple(fix for fix in fixes if fix is not None)
 
 
+_FEW_SLOTS = 16  # a batch under which halving it frees nothing to speak of
 _PLANNED = "the server planned again with it, and it fits"
 
 
@@ -82,6 +83,16 @@ def _missing_outside(boot: LoggedBoot) -> int | None:
 def _no_recording(boot: LoggedBoot) -> Fix | None:
     change = engine_flag(boot.engine, "eager")
     return None if change is None else Fix(change, "no step is recorded; decoding is slower", 0)
+
+
+def _half_the_rows(boot: LoggedBoot) -> Fix | None:
+    """Record and sample half as many rows, where the log says how many there were."""
+    slots = boot.max_num_seqs
+    change = engine_flag(boot.engine, "slots", (slots or 0) // 2)
+    if not slots or slots < _FEW_SLOTS or change is None:
+        return None
+    effect = f"at most {slots // 2:,} rows of a decode step instead of {slots:,}, sampler included"
+    return Fix(change, effect, 0)
 
 
 def _what_is_free(boot: LoggedBoot) -> Fix | None:
@@ -133,7 +144,7 @@ _MAKERS: dict[OutcomeKind, tuple[_Maker, ...]] = {
     "no room for pool": (more_of_the_device, smaller_step, no_estimate, twice_the_gpus),
     "weights do not fit": (fewer_layers,),
     "step does not fit": (smaller_pass,),
-    "capture out of headroom": (_less_of_the_device, _no_recording),
+    "capture out of headroom": (_less_of_the_device, _half_the_rows, _no_recording),
     "pool does not fit": (_less_of_the_device, shorter_context, half_the_cache),
     "free memory below utilization": (_make_others_leave, _what_is_free),
     "others hold the memory": (_make_others_leave,),

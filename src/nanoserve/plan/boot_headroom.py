@@ -114,12 +114,13 @@ def _slots(boot: LoggedBoot) -> int | None:
 
 def _eight_bit_cache(boot: LoggedBoot, pool: PoolSum) -> Fix | None:
     change = engine_flag(boot.engine, "eight bits")
-    tokens = pool.tokens
+    tokens = boot.tokens or pool.tokens
     if change is None or tokens is None or boot.kv_cache_dtype not in SIXTEEN_BIT:
         return None
     after = pool.with_half_cache()
-    effect = f"{after.tokens or 0:,} tokens instead of {tokens:,}: {after.describe()}"
-    return Fix(change, effect, 0)
+    if pool.tokens is None or abs(pool.tokens / tokens - 1) > _SAME:
+        return Fix(change, f"up to {2 * tokens:,} tokens instead of {tokens:,}{_STATES}", 0)
+    return Fix(change, f"{2 * tokens:,} tokens instead of {tokens:,}: {after.describe()}", 0)
 
 
 def _shorter_length(boot: LoggedBoot, pool: PoolSum) -> Fix | None:
@@ -148,6 +149,8 @@ def _more_layers(boot: LoggedBoot, pool: PoolSum) -> Fix | None:
     return Fix(change, effect, 0)
 
 
+_SAME = 0.02  # tokens by the pool's bytes and as counted: further apart, not all is keys and values
+_STATES = "; layers that keep a state of one size do not shrink"
 _Maker = Callable[[LoggedBoot, PoolSum], Fix | None]
 _MAKERS: tuple[_Maker, ...] = (
     _overestimated_graphs,

@@ -2,6 +2,7 @@
 
 from nanoserve.plan.boot_outcome import Outcome, OutcomeKind
 from nanoserve.plan.logged_boot import LoggedBoot
+from nanoserve.units import format_bytes
 
 _NOTES: dict[OutcomeKind, str] = {
     "weights do not fit": (
@@ -32,6 +33,7 @@ _NOTES: dict[OutcomeKind, str] = {
     "option": "Memory is not the matter: the option named in the line must change.",
     "other error": "Memory is not the matter as far as the log shows: read the quoted line.",
 }
+_MANY_OTHERS = 0.05  # share of a card that is more than a desktop or a driver holds
 _CUT = (
     "The log ends before the server was ready, and shows no error: wait for its end, or paste more."
 )
@@ -47,6 +49,16 @@ def boot_notes(boot: LoggedBoot, outcome: Outcome) -> tuple[str, ...]:
     notes = [_NOTES[outcome.kind]] if outcome.kind in _NOTES else []
     if outcome.kind in ("unknown", "ok") and boot.error is None and not boot.is_ready:
         notes.append(_CUT)
+    if outcome.is_for_memory and (others := _held_before(boot)) is not None:
+        notes.append(f"{format_bytes(others)} of the card were taken before the engine started.")
     if boot.num_preemptions and outcome.is_healthy:
         notes.append(f"Once it served, {boot.num_preemptions:,} requests were sent back to wait.")
     return tuple(notes)
+
+
+def _held_before(boot: LoggedBoot) -> int | None:
+    """Return what others held of the card, where that is much; None where it is not, or unknown."""
+    if boot.total_bytes is None or boot.free_bytes is None:
+        return None
+    others = boot.total_bytes - boot.free_bytes
+    return others if others > _MANY_OTHERS * boot.total_bytes else None

@@ -19,6 +19,10 @@ from nanoserve.plan.logged_boot import LoggedBoot
 from nanoserve.plan.pool_fixes import profile_of_boot
 from nanoserve.plan.suggested_fix import Fix
 
+_LACKING = (
+    "The log lacks the figures to work out a change that would do. A paste from the command on, "
+    "or `--gpu` with the card's name, may add them."
+)
 HEALTHY, FAILED_OTHERWISE, FAILED_FOR_MEMORY = 0, 3, 4  # exit codes, as `plan` gives 0 and 4
 
 
@@ -134,13 +138,15 @@ def explain_boot(
         ExplainedRow(row, _number(log, row.position), row.name == outcome.broken_line)
         for row in budget_rows(boot)
     )
+    fixes = suggest_headroom(boot) if outcome.is_healthy else suggest_fixes(boot)
+    lacking = (_LACKING,) if outcome.is_for_memory and not fixes else ()
     return Explanation(
         boot,
         outcome,
         log.line_at(boot.error.position) if boot.error is not None else None,
         rows,
-        suggest_headroom(boot) if outcome.is_healthy else suggest_fixes(boot),
-        (*assumed, *boot_notes(boot, outcome)),
+        fixes,
+        (*assumed, *boot_notes(boot, outcome), *lacking),
         load,
     )
 

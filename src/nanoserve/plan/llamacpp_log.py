@@ -89,7 +89,7 @@ _BUFFER_FIELDS = {
     "compute": "activation_bytes",
 }
 _FREE = re.compile(r"- (\d{2,7}) MiB free")
-_TOTAL = re.compile(r"VRAM: (\d{2,7}) MiB")
+_TOTAL = re.compile(r"(?<!Total )VRAM: (\d{2,7}) MiB")
 _NEEDED = re.compile(r"allocating ([\d.]{1,12}) MiB on device")
 _SPECIFIC = (
     ErrorPattern("failed to allocate buffer for kv cache", "out of memory", None, "pool"),
@@ -127,7 +127,7 @@ def _add_buffers(text: str, findings: Findings) -> None:
         found = list(_around(text, anchor, regex))
         if found:
             findings.put(name, sum(size for size, _ in found) * MIB, "first", found[0][1])
-            findings.put("num_devices", len(found))
+            findings.put("num_devices", len(found), "first")
 
 
 def _buffers(text: str) -> dict[str, tuple[int, int]]:
@@ -149,16 +149,14 @@ def _buffers(text: str) -> dict[str, tuple[int, int]]:
         places.setdefault(key, position)
     on_host = not any(not is_host for is_host, _ in sizes)
     return {
-        key[1]: (round(size * MIB), places[key])
-        for key, size in sizes.items()
-        if key[0] == on_host
+        key[1]: (round(size * MIB), places[key]) for key, size in sizes.items() if key[0] == on_host
     }
 
 
 def _around(text: str, anchor: str, regex: re.Pattern[str]) -> Iterator[tuple[int, int]]:
     """Yield the number an expression finds around each of an anchor's places, and the place."""
     for position in positions(text, anchor):
-        match = regex.search(text, max(0, position - 12), position + len(anchor) + 12)
+        match = regex.search(text, max(0, position - 12), position + len(anchor) + 14)
         if match is not None:
             yield int(match[1]), position
 

@@ -57,7 +57,12 @@ _ANCHORS: dict[ErrorKind, tuple[str, ...]] = {
 TROUBLES = tuple(
     ErrorPattern(anchor, kind) for kind, anchors in _ANCHORS.items() for anchor in anchors
 )
-_RAISED = re.compile(r"\b[A-Za-z_][\w.]{0,80}(?:Error|Exception): [^\s].{0,280}")
+TROUBLES += (
+    ErrorPattern(
+        "Failed core proc(s):", "host memory", re.compile(r"\{[^{}]{0,200}: -9\b"), None, True
+    ),
+)
+_RAISED = re.compile(r"\b(?:[A-Za-z_][\w.]{0,80})?(?:Error|Exception): (?P<words>\S.{0,280})")
 _NO_CAUSE = ("Engine core initialization failed", "Engine process failed to start")
 _MAX_RAISED = 20  # exceptions looked at, from the first traceback on
 _RAISED_CHARS = 100_000  # of a traceback in which its exception is looked for
@@ -73,6 +78,6 @@ def raised_error(text: str) -> LoggedError | None:
         return None
     found = _RAISED.finditer(text, traceback, traceback + _RAISED_CHARS)
     for _, match in zip(range(_MAX_RAISED), found, strict=False):
-        if not any(words in match[0] for words in _NO_CAUSE):
+        if not match["words"].startswith(_NO_CAUSE):
             return LoggedError("other error", match[0].strip(), position=match.start())
     return None

@@ -19,6 +19,7 @@ from nanoserve.plan.log_patterns import (
     share,
     sized,
 )
+from nanoserve.plan.logged_boot import Findings
 
 _SIGNS = (
     "[TensorRT-LLM]",
@@ -30,6 +31,10 @@ _SIGNS = (
     "KV cache primary pool",
     "Number of tokens per block",
     "bytes for k/v cache",
+    "Loaded engine size:",
+    "TRTGptModel ",
+    "CUDA runtime error in",
+    "Max KV cache pages per sequence",
     "tokens in paged KV cache",
 )
 _READY = ("Engine loaded and ready to serve", "Application startup complete", "Executor started")
@@ -106,6 +111,16 @@ _STAGE_MARKS = (
     *(StageMark(anchor, "serving") for anchor in _READY),
 )
 
+_PAGES = re.compile(r"pages per sequence: (\d{1,9})")
+
+
+def _length_of_pages(text: str, findings: Findings) -> None:
+    """Take the longest length from the pages a sequence may have, where nothing else says it."""
+    pages, block_size = _PAGES.search(text), findings.values.get("block_size")
+    if pages is not None and isinstance(block_size, int):
+        findings.put("max_model_len", int(pages[1]) * block_size, "first", pages.start())
+
+
 TENSORRT_LOG = LogFormat(
     engine="tensorrt-llm",
     signs=_SIGNS,
@@ -113,4 +128,5 @@ TENSORRT_LOG = LogFormat(
     ready=_READY,
     lines=_LINES,
     marks=BootMarks(_REFUSALS, _STAGE_MARKS),
+    add_figures=_length_of_pages,
 )

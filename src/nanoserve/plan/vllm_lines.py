@@ -36,6 +36,7 @@ VLLM_LINES = (
     *setting("max_model_len", Figure("max_model_len", count)),
     *setting("tensor_parallel_size", Figure("tensor_parallel", count)),
     *setting("max_num_seqs", Figure("max_num_seqs", count)),
+    number_after("warming up sampler with", Figure("max_num_seqs", count)),
     *setting("max_num_batched_tokens", Figure("max_num_batched_tokens", count)),
     line_pattern(
         "kv_cache_dtype",
