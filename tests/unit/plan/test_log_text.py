@@ -88,6 +88,6 @@ def test_time_grows_with_the_text_alone(unit: str) -> None:
     text = unit * (1_000_000 // len(unit))
     started = time.process_time()
 
-    plain_log(text).text
+    plain_log(text)
 
     assert time.process_time() - started < 1
