@@ -1,5 +1,6 @@
 """`nanoserve explain`: a start-up log or a server's metrics, from a file, a pipe or a URL."""
 
+import io
 import json
 import sys
 from collections.abc import Iterator
@@ -80,6 +81,8 @@ def _read(path: str) -> tuple[bytes, int]:
 
 
 def _print_lines(lines: Iterator[Line] | list[Line]) -> None:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a quoted line may hold what a terminal cannot
     console = Console(file=sys.stdout)
     for words, style in lines:
         console.print(words, style=style, highlight=False, markup=False, soft_wrap=True)

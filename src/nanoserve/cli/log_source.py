@@ -25,7 +25,7 @@ def read_tail(stream: BinaryIO) -> tuple[bytes, int]:
     while chunk := stream.read(_CHUNK_BYTES):
         chunks.append(chunk)
         num_bytes += len(chunk)
-        while num_bytes - len(chunks[0]) > MAX_BYTES:
+        while num_bytes - len(chunks[0]) >= MAX_BYTES:
             dropped = chunks.popleft()
             num_bytes -= len(dropped)
             first_number += dropped.count(b"\n")

@@ -138,7 +138,7 @@ def test_five_megabytes_of_a_real_log_take_under_two_seconds() -> None:
     """Every excerpt over and over, in random order."""
     texts = [path.read_text() for path in LOGS]
     shuffled = random.Random(0)
-    text = "".join(shuffled.choice(texts) for _ in range(NUM_CHARS // 1200))
+    text = "".join(shuffled.choice(texts) for _ in range(NUM_CHARS // 700))
     started = time.process_time()
 
     explain_log(text)
