@@ -1,5 +1,6 @@
 """`nanoserve`: the command line. Sub-commands import what they need when they are called."""
 
+import gc
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -9,11 +10,16 @@ import typer
 from nanoserve import __version__
 from nanoserve.bench.boot_bench_options import BootBenchOptions
 from nanoserve.cli.option_flags import accepts_options, pick_options
-from nanoserve.errors import NanoserveError
+from nanoserve.cli.plan_options import PlanOptions
+from nanoserve.errors import NanoserveError, OptionError
 from nanoserve.options import DEFAULT_MODEL, EngineOptions, ServerOptions
 
 ModelArgument = Annotated[
     str, typer.Argument(help="Preset name, local folder, .gguf file, or Hugging Face hub id.")
+]
+PlannedModelArgument = Annotated[
+    str | None,
+    typer.Argument(help="Preset name, local folder, config.json, or .gguf file."),
 ]
 
 # What `bench trace` sets itself: the keys of `bench.tracebench.FIXED_OPTIONS`, which only an
@@ -98,6 +104,36 @@ def explain(
     raise typer.Exit(run_explain(log, metrics, gpu, json))
 
 
+@app.command()
+@accepts_options(PlanOptions)
+def plan(
+    model: PlannedModelArgument = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print every formula with its numbers.")
+    ] = False,
+    list_models: Annotated[
+        bool, typer.Option("--list-models", help="Print the models known by name.")
+    ] = False,
+    list_gpus: Annotated[
+        bool, typer.Option("--list-gpus", help="Print the GPUs known by name.")
+    ] = False,
+    **values: object,
+) -> None:
+    """Say what fits of MODEL on a GPU, before renting it; exit code 0 if it serves, else 4."""
+    gc.disable()  # what a plan imports stays: looking through it costs a tenth of the answer
+    from nanoserve.cli import plan as command
+
+    if list_models or list_gpus:
+        command.print_lists(models=list_models, gpus=list_gpus)
+        return
+    if model is None:
+        message = "Give a model to plan, or list those known by name with --list-models."
+        raise OptionError(message)
+    options = pick_options(PlanOptions, values)
+    raise typer.Exit(command.run_plan(model, options, as_json=as_json, explain=explain))
+
+
 bench = typer.Typer(
     help="Measure a running server, a boot, or what the scheduler does.",
     no_args_is_help=True,
@@ -157,6 +193,23 @@ def bench_boot(
 
         reports = measure_boots(model, options)
         print(f"\nBoots of {model}: {options.repeat}", *stage_lines(reports), sep="\n")
+
+
+@bench.command("boots")
+def bench_boots(
+    records: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Recorded boots, one JSON object a line.")
+    ],
+    configs: Annotated[
+        Path | None,
+        typer.Option(help="Objects with a model and its config, one a line; packaged if empty."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Print how far predictions are from boots that other engines logged."""
+    from nanoserve.cli.boots import print_boots
+
+    print_boots(records, configs, as_json=as_json)
 
 
 kernels = typer.Typer(

@@ -23,6 +23,7 @@ OutcomeKind = Literal[
     "memory changed while measuring",
     "too many requests for state",
     "out of memory while serving",
+    "out of memory",
     "host memory",
     "driver",
     "model not found",
@@ -95,7 +96,7 @@ class Outcome:
     @property
     def is_for_memory(self) -> bool:
         """Whether memory stopped it, the card's or the machine's."""
-        return self.broken_line is not None or self.kind == "host memory"
+        return self.broken_line is not None or self.kind in ("out of memory", "host memory")
 
 
 def name_outcome(boot: LoggedBoot, request_bytes: int | None = None) -> Outcome:
@@ -107,20 +108,33 @@ def name_outcome(boot: LoggedBoot, request_bytes: int | None = None) -> Outcome:
             shape is known; asked only where the log does not compare the two itself.
     """
     if boot.error is not None:
-        kind = _kind_of_error(boot, boot.error)
+        kind = _kind_of_error(boot, boot.error, request_bytes)
     else:
         kind = _kind_of_figures(boot, request_bytes)
     return Outcome(kind, _BROKEN_LINES.get(kind), _reason(kind, boot))
 
 
-def _kind_of_error(boot: LoggedBoot, error: LoggedError) -> OutcomeKind:
+def _kind_of_error(boot: LoggedBoot, error: LoggedError, request_bytes: int | None) -> OutcomeKind:
     if error.kind == "out of memory" and _others_are_in_the_way(boot, error):
         return "others hold the memory"
     if error.kind == "out of memory" and (error.stage != "start" or boot.engine is not None):
         return _OF_STAGE[error.stage]
+    if error.kind == "out of memory":
+        return "out of memory"
     if error.kind in _OF_ERROR:
         return _OF_ERROR[error.kind]
-    return "weights do not fit" if _weights_exceed_room(boot) else "unknown"
+    return _kind_of_shortage(boot, request_bytes) or "unknown"
+
+
+def _kind_of_shortage(boot: LoggedBoot, request_bytes: int | None) -> OutcomeKind | None:
+    """Return what the figures alone say was short of memory; None where none was."""
+    if _weights_exceed_room(boot):
+        return "weights do not fit"
+    if _has_no_pool(boot):
+        return "no room for pool"
+    if boot.engine not in _SERVES_LESS and _is_under_one_request(boot, request_bytes):
+        return "request larger than pool"
+    return None
 
 
 def _others_are_in_the_way(boot: LoggedBoot, error: LoggedError) -> bool:
@@ -226,6 +240,7 @@ _SENTENCES: dict[OutcomeKind, str] = {
     "memory changed while measuring": "Another process freed or took memory during the profile.",
     "too many requests for state": "More requests at once are asked for than have a state.",
     "out of memory while serving": "Memory ran out after the server had started.",
+    "out of memory": "Memory of the card ran out; the log does not say during what.",
     "host memory": "The machine's own memory or its shared memory ran out, not the card's.",
     "driver": "The engine found no device that it can use: a matter of driver, build or container.",
     "model not found": "The model's files could not be found or fetched.",

@@ -192,6 +192,7 @@ class ModelShape:
         uncounted: Parts the model has whose parameters its config does not give.
         max_encoder_tokens: Tokens of the encoder that cross-attention keeps; None without one
             or where the request says.
+        config_keys: Keys of the text model's config that the shape was read from.
     """
 
     model_type: str
@@ -205,6 +206,7 @@ class ModelShape:
     quantization: Mapping[str, Any] | None = None
     uncounted: tuple[str, ...] = ()
     max_encoder_tokens: int | None = None
+    config_keys: tuple[str, ...] = ()
 
     @property
     def all_weights(self) -> Iterator[Weight]:

@@ -56,7 +56,7 @@ def test_a_pipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
     content = b"\xff\x00CUDA out of memory. Tried to allocate 1.00 GiB\n"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
 
-    assert run_explain("-", None, None, as_json=False) == 3
+    assert run_explain("-", None, None, as_json=False) == 4
     assert "an engine not recognised" in capsys.readouterr().out
 
 

@@ -69,11 +69,12 @@ def test_an_unclear_error_is_the_weights_where_they_exceed_their_room() -> None:
     assert name_outcome(replace(unclear, weight_bytes=23 * GIB)).kind == "weights do not fit"
 
 
-def test_a_failed_allocation_of_nobody_at_no_stage_is_unknown() -> None:
-    """An error pasted alone does not say what was being done."""
+def test_a_failed_allocation_of_nobody_at_no_stage_is_of_memory() -> None:
+    """An error pasted alone does not say what was being done, but what ran out."""
     boot = replace(failed("out of memory", "start"), engine=None)
 
-    assert name_outcome(boot).kind == "unknown"
+    assert name_outcome(boot).kind == "out of memory"
+    assert name_outcome(boot).is_for_memory
 
 
 @pytest.mark.parametrize(

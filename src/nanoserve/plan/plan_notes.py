@@ -1,0 +1,82 @@
+"""What a plan does not count, and how its figures are known: one sentence each."""
+
+from nanoserve.plan.plan_choices import PlanChoices
+from nanoserve.plan.plan_query import PlanQuery
+from nanoserve.spec.gpu_spec import GpuSpec
+
+_EVIDENCE = {
+    "mib+cuda": "memory as logged by the driver and by CUDA",
+    "cuda": "memory as logged by CUDA",
+    "mib": "memory worked out from the driver's figure; CUDA may report 0.5 % less",
+    "est": "memory estimated from cards alike; it may be 1 % off",
+    "stated": "memory as stated",
+}
+
+
+def plan_notes(query: PlanQuery, choices: PlanChoices, max_model_len: int) -> tuple[str, ...]:
+    """Return what the asker should know beside the figures."""
+    notes = [f"{query.gpu.name}: {evidence(query.gpu)}"]
+    notes += _length_notes(query, choices, max_model_len)
+    notes += _weight_notes(query, choices)
+    if query.num_replicas > 1:
+        each = query.ranks * query.pp
+        notes.append(f"{query.num_replicas} copies of {each} GPUs each; figures are of one copy")
+    if query.gpu.is_unified:
+        notes.append(
+            "unified memory: the host and its page cache share it, and the utilization is no "
+            "hard limit; leave several GiB to the system"
+        )
+    bits = choices.weight_format.value_bits
+    if 6 < bits <= 8 and not query.gpu.has_fp8_units and query.gpu.compute_capability:
+        notes.append(
+            f"{query.gpu.name} has no FP8 units: 8-bit weights save bytes and decode time, "
+            "and a prefill runs at 16-bit rates"
+        )
+    return tuple(notes)
+
+
+def evidence(gpu: GpuSpec) -> str:
+    """Return how a GPU's memory figure is known."""
+    return _EVIDENCE.get(gpu.evidence, gpu.evidence)
+
+
+def _length_notes(query: PlanQuery, choices: PlanChoices, max_model_len: int) -> list[str]:
+    notes = []
+    if max_model_len < choices.longest:
+        notes.append(
+            f"the model's {choices.longest:,} tokens do not fit in one request's share: planned "
+            f"with --max-model-len {max_model_len}"
+        )
+    if choices.workload.longest_stated > max_model_len:
+        notes.append(
+            f"the workload's {choices.workload.longest_stated:,} tokens are past "
+            f"--max-model-len {max_model_len}"
+        )
+    return notes
+
+
+def _weight_notes(query: PlanQuery, choices: PlanChoices) -> list[str]:
+    model, notes = query.model, []
+    if model.weight_source == "config" or query.weight_format is not None:
+        notes.append(
+            "weights follow from the config; with the files at hand they are read to the byte"
+        )
+    if choices.weight_format.is_estimate:
+        notes.append(f"{choices.weight_format.name} is a file's average, 5 % to either side")
+    for part in model.shape.uncounted:
+        notes.append(f"not counted: the {part} tower, whose config does not give its size")
+    if model.kept and query.weight_format is None and model.file_bytes is None:
+        notes.append(
+            f"{len(model.kept)} patterns of modules stay in 16 bits; those of single layers "
+            "are not resolved"
+        )
+    if _has_draft_layers(query):
+        notes.append("not counted: multi-token prediction layers, loaded only to guess ahead")
+    return notes
+
+
+def _has_draft_layers(query: PlanQuery) -> bool:
+    config = query.model.config or {}
+    keys = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
+    sections = [config, *(value for value in config.values() if isinstance(value, dict))]
+    return any(section.get(key) for section in sections for key in keys)
