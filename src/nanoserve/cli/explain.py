@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -16,6 +17,7 @@ from nanoserve.plan.log_text import decode_log
 from nanoserve.plan.suggested_fix import Fix
 from nanoserve.plan.text_table import table_lines
 from nanoserve.spec.gpu_names import find_gpu
+from nanoserve.spec.gpu_spec import GpuSpec, custom_gpu
 from nanoserve.units import format_bytes
 
 _NOT_SAID = "not said"
@@ -26,31 +28,62 @@ _NOTHING = (
 Line = tuple[str, str]  # words and rich's name of a style
 
 
-def run_explain(path: str | None, metrics: str | None, gpu: str | None, as_json: bool) -> int:
+@dataclass(frozen=True, slots=True)
+class ExplainSource:
+    """What is explained.
+
+    Attributes:
+        log: Path of a log; `-` is stdin; None where `metrics` is given.
+        metrics: A file with a page of metrics, `-`, or a loopback URL.
+        gpu: The card, where the log does not say how much memory it has.
+        model: What was served, to plan what the log lacks.
+    """
+
+    log: str | None = None
+    metrics: str | None = None
+    gpu: str | None = None
+    model: str | None = None
+
+
+def run_explain(source: ExplainSource, as_json: bool) -> int:
     """Explain a log or metrics on stdout; return the exit code.
 
     Args:
-        path: Of a log; `-` is stdin; None where `metrics` is given.
-        metrics: A file with a page of metrics, `-`, or a loopback URL.
-        gpu: The card, where the log does not say how much memory it has.
+        source: What is explained.
         as_json: Print one JSON object instead.
 
     Raises:
         OptionError: Neither or both are given, or what is given cannot be read.
+        ModelError: The model that is to be planned cannot be read.
     """
-    if (path is None) == (metrics is None):
+    if (source.log is None) == (source.metrics is None):
         message = "Give one of the two: a LOG (or - for stdin), or --metrics FILE or URL."
         raise OptionError(message)
-    total_bytes = None if gpu is None else find_gpu(gpu).memory_bytes
-    if metrics is not None:
-        return _print_load(explain_load(_metrics_text(metrics)), as_json)
-    content, first_number = _read(path or "-")
+    if source.metrics is not None:
+        return _print_load(explain_load(_metrics_text(source.metrics)), as_json)
+    gpu = None if source.gpu is None else find_gpu(source.gpu)
+    content, first_number = _read(source.log or "-")
+    total_bytes = None if gpu is None else gpu.memory_bytes
     explanation = explain_log(decode_log(content), total_bytes, first_number)
+    if source.model is not None:
+        explanation = _planned(explanation, source.model, gpu)
     if as_json:
         print(json.dumps(explanation.as_dict(), indent=2))
     else:
         _print_lines(explanation_lines(explanation))
     return explanation.exit_code
+
+
+def _planned(explanation: Explanation, model: str, gpu: GpuSpec | None) -> Explanation:
+    """Return the explanation with what a plan of the model adds."""
+    from nanoserve.plan.explain_plan import with_plan  # a log alone is explained without it
+    from nanoserve.spec.read_model import read_planned_model
+
+    if gpu is None and explanation.boot.total_bytes is None:
+        message = "--model is planned on a card, and the log does not name its memory: add --gpu."
+        raise OptionError(message)
+    card = gpu or custom_gpu(explanation.boot.total_bytes or 0)
+    return with_plan(explanation, read_planned_model(model), card)
 
 
 def _print_load(load: LoadExplanation | None, as_json: bool) -> int:

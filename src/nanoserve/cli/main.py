@@ -96,12 +96,15 @@ def explain(
     gpu: Annotated[
         str | None, typer.Option(help="The card, where the log does not say its memory.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    model: Annotated[
+        str | None, typer.Option(help="Plan this model for what the log lacks; as for `plan`.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Say what became of a boot, where its memory went, and what to change."""
-    from nanoserve.cli.explain import run_explain
+    from nanoserve.cli.explain import ExplainSource, run_explain
 
-    raise typer.Exit(run_explain(log, metrics, gpu, json))
+    raise typer.Exit(run_explain(ExplainSource(log, metrics, gpu, model), as_json))
 
 
 @app.command()

@@ -18,10 +18,11 @@ from nanoserve.plan.log_text import LogLine, PlainLog, plain_log
 from nanoserve.plan.logged_boot import LoggedBoot
 from nanoserve.plan.pool_fixes import profile_of_boot
 from nanoserve.plan.suggested_fix import Fix
+from nanoserve.units import format_bytes
 
-_LACKING = (
+LACKING = (
     "The log lacks the figures to work out a change that would do. A paste from the command on, "
-    "or `--gpu` with the card's name, may add them."
+    "or `--gpu` and `--model`, may add them."
 )
 HEALTHY, FAILED_OTHERWISE, FAILED_FOR_MEMORY = 0, 3, 4  # exit codes, as `plan` gives 0 and 4
 
@@ -139,7 +140,7 @@ def explain_boot(
         for row in budget_rows(boot)
     )
     fixes = suggest_headroom(boot) if outcome.is_healthy else suggest_fixes(boot)
-    lacking = (_LACKING,) if outcome.is_for_memory and not fixes else ()
+    lacking = (LACKING,) if outcome.is_for_memory and not fixes else ()
     return Explanation(
         boot,
         outcome,
@@ -163,9 +164,10 @@ def _with_assumptions(
     notes: list[str] = []
     if boot.total_bytes is None and total_bytes is not None:
         boot = replace(boot, total_bytes=total_bytes)
+        notes.append(f"The card's {format_bytes(total_bytes)} are the operator's word.")
     profile = profile_of_boot(boot) if boot.engine == "vllm" and not boot.is_empty else None
     if profile is None:
-        return boot, ()
+        return boot, tuple(notes)
     named = f"vLLM {boot.version}" if boot.version else "the newest vLLM known here"
     if boot.utilization is None and boot.total_bytes is not None:
         notes.append(f"Utilization {profile.utilization} is assumed, the default of {named}.")

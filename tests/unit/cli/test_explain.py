@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from nanoserve.cli.explain import run_explain
+from nanoserve.cli.explain import ExplainSource, run_explain
 from nanoserve.cli.log_source import read_metrics_page, read_tail
 from nanoserve.cli.main import app
 from nanoserve.errors import OptionError
@@ -24,7 +24,7 @@ METRICS = LOGS / "nanoserve_metrics.txt"
 
 def test_a_failed_boot_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     """Outcome, quoted line, table and fixes, without a colour where nobody sees it."""
-    code = run_explain(TOO_LONG, None, None, as_json=False)
+    code = run_explain(ExplainSource(TOO_LONG), as_json=False)
     printed = capsys.readouterr().out
 
     assert code == 4
@@ -39,14 +39,33 @@ def test_a_failed_boot_as_text(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_card_fills_in_what_the_log_lacks(capsys: pytest.CaptureFixture[str]) -> None:
     """With 24 GiB known, a little more of them would do."""
-    run_explain(TOO_LONG, None, "RTX 4090", as_json=False)
+    run_explain(ExplainSource(TOO_LONG, gpu="RTX 4090"), as_json=False)
 
     assert "  1. --gpu-memory-utilization 0.97" in capsys.readouterr().out
 
 
+def test_a_plan_of_the_model_fills_in_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
+    """Weights that did not load are counted, and other formats and cards tried."""
+    log = str(LOGS / "vllm_weights_oom_k8s.log")
+
+    code = run_explain(ExplainSource(log, gpu="L40S", model="llama-3.3-70b"), as_json=True)
+    found = json.loads(capsys.readouterr().out)
+
+    assert code == 4
+    assert [fix["change"] for fix in found["fixes"]] == ["--tensor-parallel-size 4"]
+    assert "planned again: weights 32." in found["fixes"][0]["effect"]
+    assert "does not load" in found["notes"][-1]
+
+
+def test_a_plan_needs_a_card() -> None:
+    """The log does not say which it was."""
+    with pytest.raises(OptionError, match="add --gpu"):
+        run_explain(ExplainSource(TOO_LONG, model="qwen3-8b"), as_json=False)
+
+
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     """One object, with the exit code in it."""
-    code = run_explain(TOO_LONG, None, None, as_json=True)
+    code = run_explain(ExplainSource(TOO_LONG), as_json=True)
 
     assert json.loads(capsys.readouterr().out)["exit_code"] == code == 4
 
@@ -56,7 +75,7 @@ def test_a_pipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
     content = b"\xff\x00CUDA out of memory. Tried to allocate 1.00 GiB\n"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
 
-    assert run_explain("-", None, None, as_json=False) == 4
+    assert run_explain(ExplainSource("-"), as_json=False) == 4
     assert "an engine not recognised" in capsys.readouterr().out
 
 
@@ -64,14 +83,14 @@ def test_a_text_that_is_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str
     """It is said, with the exit code of what failed otherwise."""
     (tmp_path / "letter").write_text("Dear Sir or Madam")
 
-    assert run_explain(str(tmp_path / "letter"), None, None, as_json=False) == 3
+    assert run_explain(ExplainSource(str(tmp_path / "letter")), as_json=False) == 3
     assert "Nothing was recognised" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_a_page_of_metrics(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
     """From a file; an idle server is healthy."""
-    assert run_explain(None, str(METRICS), None, as_json) == 0
+    assert run_explain(ExplainSource(metrics=str(METRICS)), as_json) == 0
     assert "healthy" in capsys.readouterr().out
 
 
@@ -82,7 +101,7 @@ def test_a_page_of_nothing(
     """No metric of any engine."""
     (tmp_path / "page").write_text("up 1\n")
 
-    assert run_explain(None, str(tmp_path / "page"), None, as_json) == 3
+    assert run_explain(ExplainSource(metrics=str(tmp_path / "page")), as_json) == 3
     assert capsys.readouterr().out
 
 
@@ -90,14 +109,14 @@ def test_a_page_of_nothing(
 def test_one_of_the_two_is_given(log: str | None, metrics: str | None) -> None:
     """Neither or both are refused."""
     with pytest.raises(OptionError, match="one of the two"):
-        run_explain(log, metrics, None, as_json=False)
+        run_explain(ExplainSource(log, metrics), as_json=False)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     """The refusal names it; a folder is none either."""
     for path in (tmp_path / "none", tmp_path):
         with pytest.raises(OptionError, match="cannot be read"):
-            run_explain(str(path), None, None, as_json=False)
+            run_explain(ExplainSource(str(path)), as_json=False)
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -135,7 +154,7 @@ def metrics_url() -> Iterator[str]:
 
 def test_a_running_server_is_asked(metrics_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Its address alone leads to the page."""
-    assert run_explain(None, metrics_url, None, as_json=False) == 0
+    assert run_explain(ExplainSource(metrics=metrics_url), as_json=False) == 0
     assert "running 0" in capsys.readouterr().out
 
 

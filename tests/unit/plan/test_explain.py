@@ -30,7 +30,8 @@ def test_a_card_that_the_operator_names_fills_the_total_in() -> None:
 
     assert alone.fixes[0].change == "--max-model-len 40224"
     assert named.fixes[0].change == "--gpu-memory-utilization 0.91"
-    assert named.notes[0] == "Utilization 0.9 is assumed, the default of vLLM 0.11.0."
+    assert named.notes[0] == "The card's 24.00 GiB are the operator's word."
+    assert named.notes[1] == "Utilization 0.9 is assumed, the default of vLLM 0.11.0."
     assert (named.exit_code, named.outcome.broken_line) == (4, "kv pool")
 
 
