@@ -4,13 +4,16 @@ import json
 import random
 import time
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nanoserve.plan.boot_outcome import OutcomeKind
 from nanoserve.plan.explain import explain_log
 from nanoserve.plan.log_text import decode_log
+from nanoserve.plan.preemption import LoadKind
 from nanoserve.units import GIB
 
 LOGS = sorted((Path(__file__).parents[2] / "logs").glob("*.log"))
@@ -110,6 +113,14 @@ def test_a_log_of_absurd_numbers_is_explained(path: Path, digits: str, data: st.
 def test_any_bytes_are_explained(content: bytes) -> None:
     """Whatever the file."""
     assert explain_log(decode_log(content)).exit_code in (0, 3, 4)
+
+
+def test_the_page_lists_every_outcome() -> None:
+    """docs/explain.md has the names that are printed, of boots and of loads."""
+    page = (Path(__file__).parents[3] / "docs" / "explain.md").read_text()
+
+    names = {*get_args(OutcomeKind), *get_args(LoadKind)}
+    assert {name for name in names if f"`{name}`" not in page} == set()
 
 
 UNITS = {
