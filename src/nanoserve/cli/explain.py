@@ -88,7 +88,7 @@ def _planned(explanation: Explanation, model: str, gpu: GpuSpec | None) -> Expla
 
 def _print_load(load: LoadExplanation | None, as_json: bool) -> int:
     if as_json:
-        empty = {"metrics": None, "diagnosis": None, "fixes": [], "exit_code": 3}
+        empty: dict[str, object] = {"metrics": None, "diagnosis": None, "fixes": [], "exit_code": 3}
         print(json.dumps(empty if load is None else load.as_dict(), indent=2))
     else:
         _print_lines([(_NOTHING, "bold")] if load is None else load_lines(load))

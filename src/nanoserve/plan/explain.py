@@ -72,14 +72,12 @@ class Explanation:
 
     @property
     def exit_code(self) -> int:
-        """0 healthy; 4 memory stopped it, or it sends requests back; 3 anything else."""
+        """0 healthy; 4 memory stopped it; 3 anything else. A load alone has its own."""
         if self.boot.is_empty and self.load is not None:
             return self.load.exit_code
         if self.outcome.is_for_memory:
             return FAILED_FOR_MEMORY
-        if not self.outcome.is_healthy:
-            return FAILED_OTHERWISE
-        return self.load.exit_code if self.load is not None else HEALTHY
+        return HEALTHY if self.outcome.is_healthy else FAILED_OTHERWISE
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""

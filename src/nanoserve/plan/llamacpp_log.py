@@ -70,6 +70,11 @@ _LINES = (
     line_pattern("memory.required.kv=", _OLLAMA, Figure("pool_bytes", sized, "max")),
     line_pattern("memory.graph.full=", _OLLAMA, Figure("activation_bytes", sized, "max")),
     line_pattern("memory.available=", _OLLAMA, Figure("free_bytes", sized, "max")),
+    line_pattern(
+        "projected to use",
+        rf"use [\d.]{{1,12}} MiB of device memory vs. {NUMBER} MiB of free",
+        Figure("free_bytes", mib, "first"),
+    ),
     line_pattern("KV self size", rf"size = {NUMBER} MiB", Figure("pool_bytes", mib)),
     line_pattern(
         "llama_kv_cache",

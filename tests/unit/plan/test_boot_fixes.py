@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from nanoserve.plan.boot_fixes import suggest_fixes
 from nanoserve.plan.boot_log import read_boot_log
 from nanoserve.plan.logged_boot import LoggedBoot, LoggedError
+from nanoserve.plan.pool_fixes import profile_of_boot
 from nanoserve.plan.suggested_fix import MAX_UTILIZATION
 from nanoserve.units import GIB, MIB
 from tests.boot_logs import log_of, records
@@ -107,6 +108,21 @@ def test_recording_outside_the_budget() -> None:
         "--mem-fraction-static 0.97",
         "--disable-cuda-graph",
     ]
+
+
+def test_recording_that_failed_without_figures() -> None:
+    """A driver's error names no sizes: room is made for the most that recorded boots took."""
+    error = LoggedError("out of memory", "CUDA error: out of memory", "capture")
+    boot = LoggedBoot(
+        engine="vllm", version="0.9.0", total_bytes=24 * GIB, utilization=0.98, error=error
+    )
+    most = profile_of_boot(boot).graph_gib[2] * GIB
+
+    lower, eager = suggest_fixes(boot)
+
+    left = 0.02 * 24 * GIB + lower.freed_bytes
+    assert most <= left <= most + 0.01 * 24 * GIB
+    assert eager.change == "--enforce-eager"
 
 
 def test_less_free_than_asked_for() -> None:

@@ -119,3 +119,20 @@ def test_what_stops_a_boot(text: str, kind: str, stage: str) -> None:
     assert (error.kind, error.stage) == (kind, stage)
     if kind == "out of memory":
         assert error.need_bytes == round(590.07 * MIB)
+
+
+def test_several_cards_and_what_they_have() -> None:
+    """Totals are summed over the cards, their own sum left out; newer versions project."""
+    boot = read(
+        "ggml_cuda_init: found 2 CUDA devices (Total VRAM: 48256 MiB):\n"
+        "  Device 0: NVIDIA GeForce RTX 3090, compute capability 8.6, VMM: yes, VRAM: 24128 MiB\n"
+        "  Device 1: NVIDIA GeForce RTX 3090, compute capability 8.6, VMM: yes, VRAM: 24128 MiB\n"
+        "[34333] 0.00.202.251 I llama_params_fit_impl: projected to use 3287 MiB of device memory "
+        "vs. 46100 MiB of free device memory\n"
+        "load_tensors: offloaded 20/33 layers to GPU\n"
+    )
+
+    assert boot.total_bytes == 48256 * MIB
+    assert boot.free_bytes == 46100 * MIB
+    assert boot.num_devices == 2
+    assert (boot.num_device_layers, boot.num_layers) == (20, 33)
