@@ -101,7 +101,7 @@ def activation_bytes(profile: EngineProfile, load: EngineLoad) -> Interval:
     kept = tokens * load.value_bytes * load.hidden_size
     if profile.keeps_workspace:
         kept += tokens * load.value_bytes * load.expert_values_per_token
-    sampler = Interval.scaled(_sampler_factors(profile, load), rows * load.vocab_size)
+    sampler = Interval.scaled(sampler_factors(profile, load), rows * load.vocab_size)
     width = 3 * (load.active_intermediate_size + load.hidden_size)
     mlp = Interval.scaled(profile.mlp_factors, tokens * load.value_bytes * width)
     context = Interval.exactly(load.workspace.peak_bytes)
@@ -111,7 +111,7 @@ def activation_bytes(profile: EngineProfile, load: EngineLoad) -> Interval:
     return (text + Interval.scaled(profile.fixed_gib, GIB)).or_more(encoder)
 
 
-def _sampler_factors(profile: EngineProfile, load: EngineLoad) -> Factors:
+def sampler_factors(profile: EngineProfile, load: EngineLoad) -> Factors:
     """Return the profile's factors; none where V0 splits prompts on its own.
 
     Measured: 0.06 and 0.22 GiB for Llama 3.1 8B on cards with FlashAttention (0.6.4 and 0.7),

@@ -1,9 +1,12 @@
 """What a plan does not count, and how its figures are known: one sentence each."""
 
+import re
+
 from nanoserve.plan.plan_choices import PlanChoices
 from nanoserve.plan.plan_query import PlanQuery
 from nanoserve.spec.gpu_spec import GpuSpec
 
+_SINGLE_LAYER = re.compile(r"layers\.\d")
 _EVIDENCE = {
     "mib+cuda": "memory as logged by the driver and by CUDA",
     "cuda": "memory as logged by CUDA",
@@ -17,6 +20,7 @@ def plan_notes(query: PlanQuery, choices: PlanChoices, max_model_len: int) -> tu
     """Return what the asker should know beside the figures."""
     notes = [f"{query.gpu.name}: {evidence(query.gpu)}"]
     notes += _length_notes(query, choices, max_model_len)
+    notes += _window_notes(query)
     notes += _weight_notes(query, choices)
     if query.num_replicas > 1:
         each = query.ranks * query.pp
@@ -38,6 +42,18 @@ def plan_notes(query: PlanQuery, choices: PlanChoices, max_model_len: int) -> tu
 def evidence(gpu: GpuSpec) -> str:
     """Return how a GPU's memory figure is known."""
     return _EVIDENCE.get(gpu.evidence, gpu.evidence)
+
+
+def _window_notes(query: PlanQuery) -> list[str]:
+    """Return whether windows are of use: engines without pools for them keep every token."""
+    kinds = {layer.attention.kind for layer in query.model.shape.layers if layer.attention}
+    engine = query.profile.engine
+    keeps_all = engine in ("tensorrt-llm", "nanoserve") and kinds & {"sliding", "chunked"}
+    if "chunked" in kinds and engine == "vllm":
+        return ["vLLM keeps every token in the layers that attend in chunks, unless told otherwise"]
+    if keeps_all:
+        return [f"{engine} is planned as keeping every token in every layer, windows or not"]
+    return []
 
 
 def _length_notes(query: PlanQuery, choices: PlanChoices, max_model_len: int) -> list[str]:
@@ -65,10 +81,11 @@ def _weight_notes(query: PlanQuery, choices: PlanChoices) -> list[str]:
         notes.append(f"{choices.weight_format.name} is a file's average, 5 % to either side")
     for part in model.shape.uncounted:
         notes.append(f"not counted: the {part} tower, whose config does not give its size")
-    if model.kept and query.weight_format is None and model.file_bytes is None:
+    single = sum(_SINGLE_LAYER.search(pattern) is not None for pattern in model.kept)
+    if single and query.weight_format is None and model.file_bytes is None:
         notes.append(
-            f"{len(model.kept)} patterns of modules stay in 16 bits; those of single layers "
-            "are not resolved"
+            f"{single} modules of single layers stay in 16 bits; they count as the rest of their "
+            "group"
         )
     if _has_draft_layers(query):
         notes.append("not counted: multi-token prediction layers, loaded only to guess ahead")

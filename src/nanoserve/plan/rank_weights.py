@@ -87,7 +87,7 @@ def _weights(
     is_exact: bool,
     factor: float,
 ) -> RankWeights:
-    formula = _bytes_formula(groups, stored, factor)
+    formula = bytes_formula(groups, stored, factor)
     value = int(formula.value)
     interval = Interval.exactly(value)
     if stored.is_estimate and not is_exact:
@@ -95,8 +95,8 @@ def _weights(
     return RankWeights(number, part.first_layer, part.num_layers, groups, interval, formula)
 
 
-def _bytes_formula(groups: Mapping[str, int], stored: WeightFormat, factor: float) -> Formula:
-    """Return the sum over groups of parameters times bits, in whole bytes."""
+def bytes_formula(groups: Mapping[str, int], stored: WeightFormat, factor: float = 1.0) -> Formula:
+    """Return the sum over groups of parameters times bits, in whole bytes, times a factor."""
     terms = []
     symbols: dict[str, Number] = {}
     for group, num_params in groups.items():

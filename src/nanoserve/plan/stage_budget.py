@@ -4,9 +4,12 @@ Owns which term comes off which share. The terms are `engine_memory`'s and `rank
 how many requests a pool holds is `cache_cost`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nanoserve.plan.cache_cost import CacheCost
+from nanoserve.plan.device_weights import device_weight_bytes
+from nanoserve.plan.engine_formulas import activation_formula, gib_formula
+from nanoserve.plan.engine_load import ServingLimits, engine_load
 from nanoserve.plan.engine_memory import (
     EngineLoad,
     activation_bytes,
@@ -19,9 +22,9 @@ from nanoserve.plan.formula import Formula, Number, compute
 from nanoserve.plan.interval import Interval
 from nanoserve.plan.plan_choices import PlanChoices, stage_cost, stage_shape
 from nanoserve.plan.plan_query import PlanQuery
-from nanoserve.plan.rank_weights import RankWeights
+from nanoserve.plan.rank_weights import RankWeights, bytes_formula
+from nanoserve.plan.sharding import stage_weights
 from nanoserve.spec.model_shape import ModelShape
-from nanoserve.units import ceil_div
 
 POOL = "KV pool"
 KEPT_BACK = "kept back"
@@ -83,6 +86,7 @@ def stage_budget(query: PlanQuery, choices: PlanChoices, weights: RankWeights) -
     """
     stage = stage_shape(query.model.shape, weights.first_layer, weights.num_layers)
     load = _load(query, choices, stage, is_last=weights.stage == choices.pp - 1)
+    layout = _layout(query, choices, weights)
     divide = {
         "vllm": _divide_vllm,
         "sglang": _divide_sglang,
@@ -92,7 +96,7 @@ def stage_budget(query: PlanQuery, choices: PlanChoices, weights: RankWeights) -
     if query.profile.engine == "nanoserve":
         lines = _divide_own(query, choices)
     else:
-        lines = divide[query.profile.engine](query, load, weights)
+        lines = divide[query.profile.engine](query, load, [_weight_line(weights), *layout])
     cost = stage_cost(query, choices, stage)
     return StageBudget(weights, stage, query.gpu.memory_bytes, lines, lines[-1].size, cost)
 
@@ -114,48 +118,39 @@ def _load(
     query: PlanQuery, choices: PlanChoices, stage: ModelShape, *, is_last: bool
 ) -> EngineLoad:
     """Return what the engine runs on one GPU; the sampler is on the last stage alone."""
-    return EngineLoad(
-        vocab_size=stage.vocab_size if is_last else 0,
-        hidden_size=stage.hidden_size,
-        active_intermediate_size=ceil_div(_active_width(stage), choices.tp),
+    limits = ServingLimits(
         max_num_seqs=choices.max_num_seqs,
         max_num_batched_tokens=choices.max_num_batched_tokens,
         max_model_len=choices.longest,
         tensor_parallel=choices.tp,
         is_eager=query.is_eager,
     )
-
-
-def _active_width(stage: ModelShape) -> int:
-    widths = [0]
-    for layer in stage.layers:
-        if layer.mlp is not None:
-            mlp = layer.mlp
-            copies = mlp.num_experts_per_token if mlp.num_experts else 1
-            widths.append(copies * mlp.intermediate_size + mlp.shared_intermediate_size)
-    return max(widths)
+    load = engine_load(stage, query.profile, limits, query.gpu)
+    return load if is_last else replace(load, vocab_size=0)
 
 
 def _divide_vllm(
-    query: PlanQuery, load: EngineLoad, weights: RankWeights
+    query: PlanQuery, load: EngineLoad, weights: list[BudgetLine]
 ) -> tuple[BudgetLine, ...]:
     """Return vLLM's parts: a share of the total, less what a profiled step and the rest took."""
     profile = query.profile
     kept_back = _kept_back(query)
     activation, non_torch, graphs = _terms(query, load)
-    held = weights.weight_bytes + activation.size
+    held = activation.size
+    for line in weights:
+        held = held + line.size
     requested = query.gpu.memory_bytes - kept_back.size.mid
     without = pool_bytes(profile, requested, 0, held, non_torch.size)
     pool = pool_bytes(profile, requested, 0, held, non_torch.size, graphs.size)
     inside = Interval(without.high - pool.high, without.mid - pool.mid, without.low - pool.low)
-    lines = [kept_back, _weight_line(weights), activation, non_torch]
+    lines = [kept_back, *weights, activation, non_torch]
     if inside != _NOTHING:
         lines.append(BudgetLine("CUDA graphs", inside, graphs.formula if inside.mid else None))
     return _with_pool(query, lines, pool, graphs if inside == _NOTHING else None)
 
 
 def _divide_sglang(
-    query: PlanQuery, load: EngineLoad, weights: RankWeights
+    query: PlanQuery, load: EngineLoad, weights: list[BudgetLine]
 ) -> tuple[BudgetLine, ...]:
     """Return SGLang's parts: what is free after loading, less a share of what was before."""
     activation, non_torch, graphs = _terms(query, load)
@@ -168,17 +163,17 @@ def _divide_sglang(
         {"mem_fraction_static": utilization_of(query), "free_before": free_before},
     )
     kept_back = BudgetLine(KEPT_BACK, Interval.exactly(int(formula.value)), formula)
-    lines = [non_torch, _weight_line(weights), kept_back]
+    lines = [non_torch, *weights, kept_back]
     pool = _left(query, lines)
     return _with_pool(query, lines, pool, graphs)
 
 
 def _divide_tensorrt(
-    query: PlanQuery, load: EngineLoad, weights: RankWeights
+    query: PlanQuery, load: EngineLoad, weights: list[BudgetLine]
 ) -> tuple[BudgetLine, ...]:
     """Return TensorRT-LLM's parts: a share of what is free once engine and context are there."""
     activation, non_torch, graphs = _terms(query, load)
-    lines = [_weight_line(weights), activation, non_torch]
+    lines = [*weights, activation, non_torch]
     free = _left(query, lines)
     formula = compute(
         KEPT_BACK,
@@ -191,11 +186,11 @@ def _divide_tensorrt(
 
 
 def _divide_llama_cpp(
-    query: PlanQuery, load: EngineLoad, weights: RankWeights
+    query: PlanQuery, load: EngineLoad, weights: list[BudgetLine]
 ) -> tuple[BudgetLine, ...]:
     """Return llama.cpp's parts: it takes what the context asks for, up to all there is."""
     activation, non_torch, _ = _terms(query, load)
-    lines = [_weight_line(weights), activation, non_torch]
+    lines = [*weights, activation, non_torch]
     if query.utilization is not None:
         lines.insert(0, _kept_back(query))
     return _with_pool(query, lines, _left(query, lines), None)
@@ -220,15 +215,29 @@ def _weight_line(weights: RankWeights) -> BudgetLine:
     return BudgetLine("weights", weights.weight_bytes, weights.formula)
 
 
+def _layout(query: PlanQuery, choices: PlanChoices, weights: RankWeights) -> list[BudgetLine]:
+    """Return what torch's allocator, tiles and rotary tables add to the parameters' bytes."""
+    if query.profile.engine in ("llama.cpp", "nanoserve"):
+        return []
+    shape = query.model.shape
+    part = stage_weights(shape, choices.pp)[weights.stage]
+    stage = replace(shape, layers=part.layers, weights=part.outside)
+    laid_out = device_weight_bytes(stage, choices.weight_format, choices.tp)
+    plain = bytes_formula(weights.params, choices.weight_format)
+    added = max(0, laid_out - int(plain.value))
+    return [BudgetLine("rounding and rotary tables", Interval.exactly(added))]
+
+
 def _terms(query: PlanQuery, load: EngineLoad) -> tuple[BudgetLine, BudgetLine, BudgetLine]:
     """Return activations, what lies outside the allocator, and recorded steps."""
     profile = query.profile
-    non_torch = non_torch_bytes(profile, load.tensor_parallel)
+    non_torch = non_torch_bytes(profile, load.tensor_parallel, load.has_fast_link)
     graphs = graph_bytes(profile, query.is_eager)
+    activation, outside = activation_bytes(profile, load), "outside the allocator"
     return (
-        BudgetLine("activations", activation_bytes(profile, load)),
-        BudgetLine("outside the allocator", non_torch),
-        BudgetLine("CUDA graphs", graphs, is_inside=False),
+        BudgetLine("activations", activation, activation_formula(profile, load)),
+        BudgetLine(outside, non_torch, gib_formula(outside, non_torch.mid)),
+        BudgetLine("CUDA graphs", graphs, gib_formula("CUDA graphs", graphs.mid), is_inside=False),
     )
 
 

@@ -74,7 +74,7 @@ def _with_quantization(
 ) -> PlannedModel:
     if not section:
         return model
-    found = read_quant_config(section, path)
+    found = read_quant_config(section, path, len(model.shape.layers))
     return replace(
         model,
         weight_format=found.weight_format,
