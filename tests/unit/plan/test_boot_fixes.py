@@ -141,6 +141,24 @@ def test_less_free_than_asked_for() -> None:
     assert less.change == "--gpu-memory-utilization 0.84"
 
 
+def test_fewer_requests_than_states() -> None:
+    """As many as have a state; a refusal cut short names no number."""
+    error = LoggedError("too many requests for state", "", "pool", fitting_seqs=614)
+    boot = LoggedBoot(engine="vllm", error=error)
+
+    assert changes(boot) == ["--max-num-seqs 614"]
+    assert changes(replace(boot, error=replace(error, fitting_seqs=None))) == []
+
+
+def test_others_who_hold_the_card() -> None:
+    """What must get free is no more than what lacked."""
+    error = LoggedError("out of memory", "", "weights", 2 * GIB, GIB, others_bytes=15 * GIB)
+    boot = LoggedBoot(engine="vllm", total_bytes=24 * GIB, error=error)
+
+    (others,) = suggest_fixes(boot)
+    assert others.effect == "1.00 GiB must get free; others hold 15.00 GiB"
+
+
 def test_sglangs_share_is_of_what_was_free() -> None:
     """Its log names no total; what was free at the start stands for it."""
     boot = LoggedBoot(

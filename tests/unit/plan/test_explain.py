@@ -38,6 +38,20 @@ def test_a_card_that_the_operator_names_fills_the_total_in() -> None:
     assert (named.exit_code, named.outcome.broken_line) == (4, "kv pool")
 
 
+def test_an_estimate_is_counted_as_its_version_does() -> None:
+    """0.21 takes it off the budget whether or not the log says so."""
+    text = (
+        "Initializing a V1 LLM engine (v0.21.0) with config: model='m'\n"
+        "Estimated CUDA graph memory: 1.00 GiB total\nAvailable KV cache memory: -0.50 GiB\n"
+    )
+    explanation = explain_log(text, total_bytes=24 * GIB)
+
+    assert explanation.boot.is_graph_estimate_in_budget
+    assert "The graphs' estimate is taken off the budget, as vLLM 0.21.0 does." in explanation.notes
+    rows = {one.row.name: one.row for one in explanation.rows}
+    assert not rows["capture"].is_outside
+
+
 def test_what_lacks_figures_says_so() -> None:
     """A bare refusal names no sizes."""
     explanation = explain_log("ValueError: No available memory for the cache blocks.")
