@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,12 +38,14 @@ class ExplainSource:
         metrics: A file with a page of metrics, `-`, or a loopback URL.
         gpu: The card, where the log does not say how much memory it has.
         model: What was served, to plan what the log lacks.
+        over_s: Seconds between two looks at a URL; 0 looks once.
     """
 
     log: str | None = None
     metrics: str | None = None
     gpu: str | None = None
     model: str | None = None
+    over_s: float = 0.0
 
 
 def run_explain(source: ExplainSource, as_json: bool) -> int:
@@ -60,7 +63,7 @@ def run_explain(source: ExplainSource, as_json: bool) -> int:
         message = "Give one of the two: a LOG (or - for stdin), or --metrics FILE or URL."
         raise OptionError(message)
     if source.metrics is not None:
-        return _print_load(explain_load(_metrics_text(source.metrics)), as_json)
+        return _print_load(explain_load(_metrics_text(source.metrics, source.over_s)), as_json)
     gpu = None if source.gpu is None else find_gpu(source.gpu)
     content, first_number = _read(source.log or "-")
     total_bytes = None if gpu is None else gpu.memory_bytes
@@ -95,10 +98,15 @@ def _print_load(load: LoadExplanation | None, as_json: bool) -> int:
     return 3 if load is None else load.exit_code
 
 
-def _metrics_text(source: str) -> str:
-    if "://" in source:
-        return read_metrics_page(source)
-    return decode_log(_read(source)[0])
+def _metrics_text(source: str, over_s: float) -> str:
+    """Return a page, or two of a URL: counters are then of the time between them."""
+    if "://" not in source:
+        return decode_log(_read(source)[0])
+    page = read_metrics_page(source)
+    if over_s > 0:
+        time.sleep(over_s)
+        page += read_metrics_page(source)
+    return page
 
 
 def _read(path: str) -> tuple[bytes, int]:

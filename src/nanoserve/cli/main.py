@@ -99,12 +99,16 @@ def explain(
     model: Annotated[
         str | None, typer.Option(help="Plan this model for what the log lacks; as for `plan`.")
     ] = None,
+    over_seconds: Annotated[
+        float, typer.Option(min=0, max=3600, help="Look at a URL twice, so far apart.")
+    ] = 0.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Say what became of a boot, where its memory went, and what to change."""
     from nanoserve.cli.explain import ExplainSource, run_explain
 
-    raise typer.Exit(run_explain(ExplainSource(log, metrics, gpu, model), as_json))
+    source = ExplainSource(log, metrics, gpu, model, over_seconds)
+    raise typer.Exit(run_explain(source, as_json))
 
 
 @app.command()

@@ -158,6 +158,23 @@ def test_a_running_server_is_asked(metrics_url: str, capsys: pytest.CaptureFixtu
     assert "running 0" in capsys.readouterr().out
 
 
+def test_two_looks_count_what_lies_between(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """7 preemptions before the first look, 9 at the second: 2 of the time between."""
+    page = (
+        "vllm:num_preemptions_total {}\nvllm:num_requests_running 40\nvllm:kv_cache_usage_perc 1\n"
+    )
+    pages, waited = [page.format(7), page.format(9)], list[float]()
+    monkeypatch.setattr("nanoserve.cli.explain.read_metrics_page", lambda url: pages.pop(0))
+    monkeypatch.setattr("time.sleep", waited.append)
+
+    code = run_explain(ExplainSource(metrics="http://localhost", over_s=30.0), as_json=True)
+
+    assert (code, waited) == (4, [30.0])
+    assert json.loads(capsys.readouterr().out)["metrics"]["num_preemptions"] == 2
+
+
 def test_a_redirect_is_not_followed(metrics_url: str) -> None:
     """No other host is asked, whoever says so."""
     with pytest.raises(OptionError, match="answers 302"):
