@@ -45,7 +45,7 @@ _SIGNS = (
     "common_init_from_params",
     "llama_params_fit",
 )
-_READY = ("server is listening on", "HTTP server listening", "main: server is listening")
+_READY = ("server is listening on", "HTTP server listening", "llama runner started in")
 _HOST_DEVICES = ("cpu", "host")
 _BEFORE_CHARS = 500  # between a failed allocation and the line that says what it was for
 

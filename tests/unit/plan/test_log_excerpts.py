@@ -131,6 +131,15 @@ EXPECTED: dict[str, tuple[str, str | None, str, int, int | None, str | None]] = 
     "llamacpp_kv": ("llama.cpp", None, "pool does not fit", 4, 9, "--ctx-size 75008"),
     "llamacpp_compute": ("llama.cpp", "6795", "step does not fit", 4, 14, "--ubatch-size 512"),
     "llamacpp_old_two_cards": ("llama.cpp", None, "ok", 0, None, None),
+    "vllm_ascend_pool_oom": (
+        "vllm",
+        None,
+        "pool does not fit",
+        4,
+        6,
+        "--gpu-memory-utilization 0.90",
+    ),
+    "ollama_journal_healthy": ("llama.cpp", None, "ok", 0, None, None),
     "ollama_weights": ("llama.cpp", None, "weights do not fit", 4, 4, None),
     "nanoserve_healthy": ("nanoserve", "0.1.0", "ok", 0, None, None),
     "nanoserve_long": (
