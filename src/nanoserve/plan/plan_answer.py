@@ -202,10 +202,13 @@ def answer(query: PlanQuery) -> PlanAnswer:
 
 
 def _served_length(query: PlanQuery, choices: PlanChoices, longest_fit: int) -> int:
-    """Return the length asked for, else the longest that surely fits, in whole 1,024s."""
+    """Return the length asked for, else the longest that surely fits, in whole 1,024s.
+
+    Where nothing fits it is the model's own.
+    """
     if query.max_model_len is not None or longest_fit >= choices.longest:
         return choices.longest
-    return longest_fit // _STEP * _STEP or max(1, longest_fit)
+    return longest_fit // _STEP * _STEP or longest_fit or choices.longest
 
 
 def _longest_fit(stages: Sequence[StageBudget], most: int) -> int:

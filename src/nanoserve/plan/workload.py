@@ -39,6 +39,21 @@ class Workload:
     source: str
     num_requests: int = 0
 
+    def __post_init__(self) -> None:
+        """Refuse what no request can be.
+
+        Raises:
+            OptionError: A request without tokens, or a p95 under the median.
+        """
+        if min(self.mean, self.p50, self.p95) < 1:
+            message = f"--workload {self.source[:80]!r}: a request has at least one token."
+            raise OptionError(message)
+        if self.p95 < self.p50:
+            message = (
+                f"--workload {self.source[:80]!r}: p95 {self.p95:,} is under p50 {self.p50:,}."
+            )
+            raise OptionError(message)
+
     @property
     def longest_stated(self) -> int:
         """The longest final length that the plan looks at."""
@@ -78,12 +93,10 @@ def _stated(text: str) -> Workload:
         return Workload(total, total, total, max(1, total - total // 4), text)
     if names == {"p50", "p95"}:
         p50, p95 = values["p50"], values["p95"]
-        _check_order(p50, p95, text)
         return Workload(p50, p50, p95, max(1, p50 - p50 // 4), text)
     if names == {f"{part}_{rank}" for part in ("prompt", "output") for rank in ("p50", "p95")}:
         p50 = values["prompt_p50"] + values["output_p50"]
         p95 = values["prompt_p95"] + values["output_p95"]
-        _check_order(p50, p95, text)
         return Workload(p50, p50, p95, values["prompt_p50"], text)
     message = f"--workload {text[:80]!r} is not a workload: {_FORMS}."
     raise OptionError(message)
@@ -99,12 +112,6 @@ def _pairs(text: str) -> dict[str, int]:
             raise OptionError(message)
         values[name] = whole_tokens(number.strip().replace("_", ""), f"--workload: {name[:40]}")
     return values
-
-
-def _check_order(p50: int, p95: int, text: str) -> None:
-    if p95 < p50:
-        message = f"--workload {text[:80]!r}: p95 {p95:,} is under p50 {p50:,}."
-        raise OptionError(message)
 
 
 def workload_of_requests(rows: Sequence[tuple[int, int]], name: str) -> Workload:
