@@ -11,7 +11,7 @@ from nanoserve.spec.read_model import read_planned_model
 def query(model: str = "llama-3.1-8b", gpus: str = "h100", **changes: Any) -> PlanQuery:
     """Return the query of a preset on GPUs by name."""
     group = find_gpus(gpus)
-    given = {"gpu": group.gpu, "num_gpus": group.num_gpus} | changes
+    given: dict[str, Any] = {"gpu": group.gpu, "num_gpus": group.num_gpus} | changes
     return PlanQuery(model=read_planned_model(model), **given)
 
 

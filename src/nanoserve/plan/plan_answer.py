@@ -195,7 +195,7 @@ def answer(query: PlanQuery) -> PlanAnswer:
         num_active_params=count_active_parameters(query.model.shape).total,
         notes=(
             *choices.notes,
-            *plan_notes(query, choices, max_model_len),
+            *plan_notes(query, choices, max_model_len, _concurrency(stages, choices.longest) >= 1),
             *command_notes(query),
         ),
     )

@@ -16,10 +16,19 @@ _EVIDENCE = {
 }
 
 
-def plan_notes(query: PlanQuery, choices: PlanChoices, max_model_len: int) -> tuple[str, ...]:
-    """Return what the asker should know beside the figures."""
+def plan_notes(
+    query: PlanQuery, choices: PlanChoices, max_model_len: int, longest_may_fit: bool
+) -> tuple[str, ...]:
+    """Return what the asker should know beside the figures.
+
+    Args:
+        query: What was asked.
+        choices: What it was resolved to.
+        max_model_len: Longest request that is planned.
+        longest_may_fit: Whether the longest that could be asked for fits the likely pool.
+    """
     notes = [f"{query.gpu.name}: {evidence(query.gpu)}"]
-    notes += _length_notes(query, choices, max_model_len)
+    notes += _length_notes(choices, max_model_len, longest_may_fit)
     notes += _window_notes(query)
     notes += _weight_notes(query, choices)
     if query.num_replicas > 1:
@@ -56,12 +65,13 @@ def _window_notes(query: PlanQuery) -> list[str]:
     return []
 
 
-def _length_notes(query: PlanQuery, choices: PlanChoices, max_model_len: int) -> list[str]:
+def _length_notes(choices: PlanChoices, max_model_len: int, longest_may_fit: bool) -> list[str]:
     notes = []
     if max_model_len < choices.longest:
+        may = "may fit and may not" if longest_may_fit else "do not fit"
         notes.append(
-            f"the model's {choices.longest:,} tokens do not fit in one request's share: planned "
-            f"with --max-model-len {max_model_len}"
+            f"one request of the model's {choices.longest:,} tokens {may}: planned with "
+            f"{max_model_len:,}, which fits the least of the range as well"
         )
     if choices.workload.longest_stated > max_model_len:
         notes.append(

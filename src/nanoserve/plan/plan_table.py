@@ -123,8 +123,14 @@ def _capacity_lines(plan: PlanAnswer) -> Iterator[str]:
         yield _row(f"requests of {workload.mean:,} tokens", f"{fit.mean.mid:,}", "the mean")
     rank = "the workload" if workload.mean == workload.p95 else "the 95th percentile"
     yield _row(f"requests of {workload.p95:,} tokens", f"{fit.p95.mid:,}", rank)
-    why = f"{HEADROOM:g} of what fits, or the slots planned with: past it requests are preempted"
-    yield _row("recommended max_num_seqs", f"{fit.max_num_seqs:,}", why)
+    yield _row("recommended max_num_seqs", f"{fit.max_num_seqs:,}", _why(plan))
+
+
+def _why(plan: PlanAnswer) -> str:
+    """Return what sets the recommended number."""
+    if plan.fit.max_num_seqs == plan.choices.max_num_seqs:
+        return "the slots that the plan is sized with; more fit"
+    return f"{HEADROOM:g} of what fits: past it, requests that grow are preempted"
 
 
 def _speed_lines(plan: PlanAnswer) -> Iterator[str]:

@@ -49,6 +49,7 @@ def test_a_length_left_open_is_cut_to_what_surely_fits() -> None:
     assert plan.max_model_len <= plan.longest_fit < 131_072
     assert plan.stage.cost.request_bytes(plan.max_model_len) <= plan.pool.low
     assert any("do not fit" in note for note in plan.notes)
+    assert any("may fit" in note for note in planned("gemma-3-27b", "h100").notes)
 
 
 def test_intervals_hold_their_figures() -> None:
