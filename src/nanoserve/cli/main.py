@@ -86,6 +86,33 @@ def batch(
 
 
 @app.command()
+def explain(
+    log: Annotated[
+        str | None, typer.Argument(metavar="LOG", help="Start-up log of any engine; - is stdin.")
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(metavar="FILE|URL", help="A /metrics page instead; a URL on loopback only."),
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="The card, where the log does not say its memory.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Plan this model for what the log lacks; as for `plan`.")
+    ] = None,
+    over_seconds: Annotated[
+        float, typer.Option(min=0, max=3600, help="Look at a URL twice, so far apart.")
+    ] = 0.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Say what became of a boot, where its memory went, and what to change."""
+    from nanoserve.cli.explain import ExplainSource, run_explain
+
+    source = ExplainSource(log, metrics, gpu, model, over_seconds)
+    raise typer.Exit(run_explain(source, as_json))
+
+
+@app.command()
 @accepts_options(PlanOptions, SearchOptions)
 def plan(
     model: PlannedModelArgument = None,
