@@ -174,4 +174,4 @@ class DecodeGraphs:
         hidden = self._model.hidden_states(
             step.token_ids, step.positions, self.pool.layers, step.attention
         )
-        step.logits.copy_(self._model.logits(hidden))
+        self._model.logits(hidden, step.logits)
