@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from nanoserve.runner.graph_recorder import Replay, ReplayRecorder
+from nanoserve.runner.native_recorder import NativeRecorder
 
 aten = torch.ops.aten
 HOST_SYNCS = {aten._local_scalar_dense.default, aten.nonzero.default, aten.equal.default}
@@ -67,3 +68,28 @@ class FullDeviceRecorder:
             message = "CUDA out of memory"
             raise torch.OutOfMemoryError(message)
         return ReplayRecorder().record(run)
+
+
+class NoTorchOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Lets nothing pass but views and tensors without content."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        returns = func._schema.returns
+        is_view = bool(returns) and all(
+            value.alias_info is not None and not value.alias_info.is_write for value in returns
+        )
+        assert is_view or func.name().startswith("aten::empty"), f"{func} would not be replayed"
+        return func(*args, **(kwargs or {}))
+
+
+class WatchedNativeRecorder(NativeRecorder):
+    """Fails if a step calls an operator of torch's."""
+
+    def record(self, run: Callable[[], None]) -> Replay:
+        def watched() -> None:
+            with NoTorchOperators():
+                run()
+
+        return super().record(watched)

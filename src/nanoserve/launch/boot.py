@@ -15,13 +15,14 @@ from typing import Any
 
 import torch
 
+from nanoserve.attention.backend import AttentionBackend
 from nanoserve.attention.select import select_backend
 from nanoserve.engine.engine_core import EngineCore
 from nanoserve.engine.step_trace import open_step_trace
 from nanoserve.launch.boot_model import BootModel, read_model
 from nanoserve.launch.boot_summary import check_writable, report_boot, write_report
 from nanoserve.launch.capture_stage import prepare_graphs, recorder_for
-from nanoserve.launch.cpu_kernels import find_kernels
+from nanoserve.launch.cpu_kernels import find_kernels, native_steps
 from nanoserve.launch.find_device import device_facts, find_device
 from nanoserve.launch.memory_stages import (
     allocate_pool,
@@ -44,6 +45,7 @@ from nanoserve.plan.capture_plan import BackendFacts
 from nanoserve.runner.device_memory import MemoryProbe, probe_of
 from nanoserve.runner.kv_pool import KVPool
 from nanoserve.runner.model_runner import ModelRunner
+from nanoserve.runner.native_row_max import NativeRowMax
 from nanoserve.sched.admission import EngineLimits
 from nanoserve.sched.scheduler import Scheduler
 from nanoserve.text.chat_template import ChatTemplate
@@ -127,9 +129,8 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
     device = find_device(options.device)
     kernels = find_kernels(options.attention_backend, model.spec, device, stages)
     backend = select_backend(model.spec, device, kernels, options.deterministic)
-    facts = step_facts(
-        model.spec, backend.depends_on_width, backend.arena_bytes, options.block_size
-    )
+    step_kernels = native_steps(kernels, options.compile)
+    facts = _facts(model, backend, options.block_size, is_native=step_kernels is not None)
     plan = _plan(model, options, facts, stages)
     torch.set_num_threads(plan.threads)
     ops = select_ops(kernels, is_compiled=options.compile)
@@ -141,10 +142,11 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
     plan = _settle_pool(decoder, plan, options, stages)
     pool = allocate_pool(decoder, plan, stages)
     plan = _settle_capture(plan, options, facts, stages)
-    recorder = recorder_for(plan)
+    recorder = recorder_for(plan, step_kernels)
     graphs, outcome = prepare_graphs(decoder, pool, plan, options.warm, stages, recorder)
     limits = _limits(model, plan, options)
-    runner = ModelRunner(decoder, pool, pool.device, graphs)
+    row_max = None if kernels is None else NativeRowMax(kernels)
+    runner = ModelRunner(decoder, pool, pool.device, graphs, row_max)
     core = EngineCore(Scheduler(limits), runner, model.tokenizer, trace=trace)
     report = report_boot(plan, stages)
     info = boot_info(plan, report, outcome)
@@ -162,6 +164,14 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
         info,
         stages.probe,
         pool,
+    )
+
+
+def _facts(
+    model: BootModel, backend: AttentionBackend, block_size: int, *, is_native: bool
+) -> BackendFacts:
+    return step_facts(
+        model.spec, backend.depends_on_width, backend.arena_bytes, block_size, is_native
     )
 
 

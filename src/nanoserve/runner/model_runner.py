@@ -16,13 +16,16 @@ from nanoserve.runner.decode_graphs import DecodeGraphs
 from nanoserve.runner.input_buffers import build_step_inputs
 from nanoserve.runner.kv_pool import KVPool
 from nanoserve.runner.logprobs import token_logprobs
-from nanoserve.runner.sampler import NOT_FINITE, SampledTokens, Sampler
+from nanoserve.runner.sampler import NOT_FINITE, RowMax, SampledTokens, Sampler
 from nanoserve.sched.batch_layout import BatchLayout, ScoredRun
 from nanoserve.sched.step import StepPlan, StepResult, TokenLogprobs
 
 
 class ModelRunner:
-    """A decoder and a KV pool on one device; with `graphs`, decode steps are padded."""
+    """A decoder and a KV pool on one device.
+
+    With `graphs`, decode steps are padded; with `row_max`, greedy draws are faster.
+    """
 
     def __init__(
         self,
@@ -30,11 +33,12 @@ class ModelRunner:
         pool: KVPool,
         device: torch.device,
         graphs: DecodeGraphs | None = None,
+        row_max: RowMax | None = None,
     ) -> None:
         self._model = model
         self._pool = pool
         self._device = device
-        self._sampler = Sampler()
+        self._sampler = Sampler(row_max)
         self._graphs = graphs
 
     @torch.inference_mode()

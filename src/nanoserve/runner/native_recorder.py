@@ -5,12 +5,9 @@ program is taken down and laid out is `kernels.native_program`'s.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from nanoserve.errors import InvariantError
 from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.kernels.native_program import NativeProgram
 from nanoserve.runner.graph_recorder import Replay
@@ -27,33 +24,26 @@ class NativeRecorder:
     def __init__(self, kernels: KernelLibrary) -> None:
         self._kernels = kernels
         self._block = torch.empty(0, dtype=torch.uint8)
-        self._is_checked = False
 
     def record(self, run: Callable[[], None]) -> Replay:
         """Take down the operators of `run`, and give their results places in the block.
 
+        Args:
+            run: Calls no operator of torch's but views: no replay would repeat it. Tests
+                look for those; torch's own watch costs a boot a second.
+
         Raises:
             MemoryError: There is none for a larger block; nothing is kept.
-            InvariantError: The step calls operators of torch, which no replay would repeat.
-                The first record looks for them, at several times the price.
         """
-        return NativeReplay(self._kernels, *self.program(run))
-
-    def program(self, run: Callable[[], None]) -> tuple[NativeProgram, torch.Tensor]:
-        """Return the program of `run`, and the block its results lie in."""
         with self._kernels.record() as tape:
-            if self._is_checked:
-                run()
-            else:
-                with _NoTorchOperators():
-                    run()
-                self._is_checked = True
+            run()
         recording = tape.finish()
         num_bytes = recording.layout.num_bytes
         if num_bytes > len(self._block):
             # Programs in a smaller block keep it. Filled, so that its pages are there now.
             self._block = torch.empty(num_bytes, dtype=torch.uint8).fill_(0)
-        return recording.place(self._block.data_ptr()), self._block
+        program = recording.place(self._block.data_ptr())
+        return NativeReplay(self._kernels, program, self._block)
 
 
 class NativeReplay:
@@ -67,19 +57,3 @@ class NativeReplay:
     def __call__(self) -> None:
         """Run the step on what its inputs hold now."""
         self._kernels.run_program(self.program, torch.get_num_threads())
-
-
-class _NoTorchOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Lets nothing pass but views and tensors without content."""
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        returns = func._schema.returns
-        is_view = bool(returns) and all(
-            value.alias_info is not None and not value.alias_info.is_write for value in returns
-        )
-        if not is_view and not func.name().startswith("aten::empty"):
-            message = f"A recorded step calls {func}, which is no native operator."
-            raise InvariantError(message)
-        return func(*args, **(kwargs or {}))

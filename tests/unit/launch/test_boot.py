@@ -20,6 +20,7 @@ from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.units import GIB, MIB
 from tests.boot_fakes import FakeProbe, RecordingListener
 from tests.model_folders import write_llama
+from tests.native_kernels import FOUND, needs_kernels
 
 PROMPTS = ["a", "a longer one", "The quick brown fox", "b" * 40]
 
@@ -80,7 +81,9 @@ def test_stages_run_in_order_and_carry_their_bytes(folder: Path) -> None:
     with_bytes = [report.name for report in listener.reports if report.residual_bytes is not None]
     assert with_bytes == ["weights", "pool", "capture"]
     assert listener.steps["weights"][-1][0] == listener.steps["weights"][-1][1]
-    assert listener.steps["capture"][-1] == (4, 4)
+    num_shapes = len(booted.info["cuda_graphs"]["shapes"])
+    assert num_shapes == (4 if FOUND is None else 8)
+    assert listener.steps["capture"][-1] == (num_shapes, num_shapes)
 
 
 def test_capture_is_planned_from_a_device_that_holds_the_pool(folder: Path) -> None:
@@ -152,7 +155,7 @@ def test_no_warm_leaves_every_shape_cold_and_says_so(folder: Path) -> None:
     graphs = booted.info["cuda_graphs"]
     assert graphs["is_warm"] is False
     assert graphs["recorded"] == []
-    assert graphs["count"] == 4
+    assert graphs["count"] == (4 if FOUND is None else 8)
 
 
 def test_warm_options_shape_the_list(folder: Path) -> None:
@@ -164,14 +167,26 @@ def test_warm_options_shape_the_list(folder: Path) -> None:
 
 
 def test_eager_has_no_capture_stage(folder: Path) -> None:
-    """The default on a CPU: steps run as they come, and no sink block is kept."""
+    """Steps run as they come, and no sink block is kept."""
     listener = RecordingListener()
 
-    booted = boot(options_for(folder), listener)
+    booted = boot(options_for(folder, decode_mode="eager"), listener)
 
     assert "capture" not in listener.started
     assert booted.info["cuda_graphs"] is None
     assert booted.pool.num_blocks == 64
+
+
+@needs_kernels
+def test_steps_are_captured_where_native_operators_serve(folder: Path) -> None:
+    """By default on a CPU; where torch has a part in the layers they run as they come."""
+    native, torch_s = (
+        boot(options_for(folder, attention_backend=choice)) for choice in ("auto", "torch")
+    )
+
+    assert native.info["decode_mode"] == "captured"
+    assert native.pool.sink_block == 64
+    assert torch_s.info["decode_mode"] == "eager"
 
 
 def test_report_is_written_with_the_peak_measured(folder: Path) -> None:
@@ -183,7 +198,7 @@ def test_report_is_written_with_the_peak_measured(folder: Path) -> None:
     written = json.loads(path.read_text())
     assert written == json.loads(json.dumps(booted.info))
     check_boot_info(written)
-    assert listener.started == ["read", "kernels", "plan", "weights", "profile", "pool"]
+    assert listener.started[:6] == ["read", "kernels", "plan", "weights", "profile", "pool"]
     activations = {line["name"]: line for line in written["budget"]}["activations"]
     assert activations["measured_bytes"] is not None
 
