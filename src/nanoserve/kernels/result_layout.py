@@ -44,15 +44,17 @@ class ResultLayout:
 
 
 def lay_out(lifetimes: list[Lifetime]) -> ResultLayout:
-    """Place every result, largest first, each as low as those it lives beside let it.
+    """Place every result, largest and oldest first, as low as those it lives beside let it.
 
     Of the transformer's steps this is within a few cache lines of the least there is, the
     bytes needed at once at the worst operator; a test holds it against that.
     """
-    largest_first = sorted(range(len(lifetimes)), key=lambda index: -lifetimes[index].num_bytes)
+    def rank(index: int) -> tuple[int, int]:
+        return -lifetimes[index].num_bytes, lifetimes[index].first
+
     offsets = [0] * len(lifetimes)
     placed: list[int] = []
-    for index in largest_first:
+    for index in sorted(range(len(lifetimes)), key=rank):
         result = lifetimes[index]
         neighbours = [other for other in placed if result.overlaps(lifetimes[other])]
         offset = 0

@@ -116,7 +116,7 @@ class StaticBuffers:
         self._fill(step.attention.context_lens, context_lens)
         self._fill(step.attention.block_tables, block_tables)
 
-    def _padding_rows(self, rows: int, num_columns: int) -> tuple[array[int], ...]:
+    def _padding_rows(self, rows: int, num_columns: int) -> tuple["array[int]", ...]:
         """Return columns, lengths and tables of padding: token 0 alone, written to the sink."""
         sink_slot = self._sink_block * self._block_size
         values = (0, 0, sink_slot, self._sink_block)
@@ -124,7 +124,7 @@ class StaticBuffers:
         sinks = array("i", [self._sink_block]) * (rows * num_columns)
         return columns, array("i", [1]) * rows, sinks
 
-    def _fill(self, to: Tensor, values: array[int]) -> None:
+    def _fill(self, to: Tensor, values: "array[int]") -> None:
         """Copy to the device.
 
         On CUDA by way of pinned memory, from an allocator that does not hand it out again

@@ -23,7 +23,7 @@ from tests.tiny_models import (
 
 pytestmark = needs_kernels
 
-ROWS = (1, 2, 3, 8)
+PLAN = capture_plan((1, 2, 3, 8), (512,))
 SPECS = {
     "small vocabulary": tiny_spec(max_position_embeddings=400),
     "large vocabulary": tiny_spec(vocab_size=3001, max_position_embeddings=400),
@@ -35,7 +35,7 @@ SPECS = {
 def recording_graphs(spec: ModelSpec) -> tuple[DecodeGraphs, NativeRecorder]:
     recorder = WatchedNativeRecorder(native_kernels())
     decoder = random_decoder(spec, kernels=native_kernels())
-    return graphs_for(decoder, capture_plan(ROWS), recorder, num_blocks=600), recorder
+    return graphs_for(decoder, PLAN, recorder, num_blocks=600), recorder
 
 
 def decodes(*context_lens: int) -> BatchLayout:
@@ -56,7 +56,7 @@ def test_a_replay_gives_the_bits_of_the_step_as_it_is() -> None:
     """Few and long contexts, padded and not, whatever else was allocated in between."""
     spec = SPECS["large vocabulary"]
     graphs, _ = recording_graphs(spec)
-    bucketed = graphs_for(graphs._model, capture_plan(ROWS), None, num_blocks=600)
+    bucketed = graphs_for(graphs._model, PLAN, None, num_blocks=600)
     for shape in graphs.plan.shapes:
         assert graphs.warm(shape)
     garbage = [torch.full((size,), float("nan")) for size in range(1, 4000, 7)]
@@ -99,7 +99,7 @@ def test_the_block_takes_what_was_planned(name: str) -> None:
 
 
 def test_a_larger_shape_gets_a_block_of_its_own_and_smaller_ones_keep_theirs() -> None:
-    """Recorded late, above the planned rows or width; what was recorded before still runs."""
+    """Recorded late, the larger one last; what was recorded before still runs."""
     graphs, recorder = recording_graphs(SPECS["small vocabulary"])
     first = graphs.run(decodes(5))
     assert first is not None
