@@ -120,9 +120,8 @@ class NativeProgram:
         self.kinds = tuple(kinds)
         self._args = (ctypes.c_char * len(args)).from_buffer_copy(args)
         base = ctypes.addressof(self._args)
-        self.ops = (Op * len(kinds))(
-            *((kind, base + start) for kind, start in zip(kinds, starts, strict=True))
-        )
+        ops = [Op(kind, base + start) for kind, start in zip(kinds, starts, strict=True)]
+        self.ops = (Op * len(ops))(*ops)
 
     @property
     def num_bytes(self) -> int:

@@ -49,6 +49,7 @@ def lay_out(lifetimes: list[Lifetime]) -> ResultLayout:
     Of the transformer's steps this is within a few cache lines of the least there is, the
     bytes needed at once at the worst operator; a test holds it against that.
     """
+
     def rank(index: int) -> tuple[int, int]:
         return -lifetimes[index].num_bytes, lifetimes[index].first
 

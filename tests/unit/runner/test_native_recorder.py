@@ -35,7 +35,7 @@ SPECS = {
 def recording_graphs(spec: ModelSpec) -> tuple[DecodeGraphs, NativeRecorder]:
     recorder = WatchedNativeRecorder(native_kernels())
     decoder = random_decoder(spec, kernels=native_kernels())
-    return graphs_for(decoder, PLAN, recorder, num_blocks=600), recorder
+    return graphs_for(decoder, PLAN, recorder, num_blocks=800), recorder
 
 
 def decodes(*context_lens: int) -> BatchLayout:
@@ -56,7 +56,7 @@ def test_a_replay_gives_the_bits_of_the_step_as_it_is() -> None:
     """Few and long contexts, padded and not, whatever else was allocated in between."""
     spec = SPECS["large vocabulary"]
     graphs, _ = recording_graphs(spec)
-    bucketed = graphs_for(graphs._model, PLAN, None, num_blocks=600)
+    bucketed = graphs_for(graphs._model, PLAN, None, num_blocks=800)
     for shape in graphs.plan.shapes:
         assert graphs.warm(shape)
     garbage = [torch.full((size,), float("nan")) for size in range(1, 4000, 7)]
