@@ -89,7 +89,7 @@ class WatchedNativeRecorder(NativeRecorder):
 
     def record(self, run: Callable[[], None]) -> Replay:
         def watched() -> None:
-            with NoTorchOperators():
+            with NoTorchOperators():  # type: ignore[no-untyped-call]
                 run()
 
         return super().record(watched)

@@ -47,13 +47,18 @@ class NativeRecorder:
 
 
 class NativeReplay:
-    """One recorded step, to be called."""
+    """One recorded step, to be called.
+
+    Attributes:
+        program: Its operators.
+        kernels: What runs them.
+    """
 
     def __init__(self, kernels: KernelLibrary, program: NativeProgram, block: torch.Tensor) -> None:
         self.program = program
-        self._kernels = kernels
+        self.kernels = kernels
         self._block = block  # kept: the program writes there
 
     def __call__(self) -> None:
         """Run the step on what its inputs hold now."""
-        self._kernels.run_program(self.program, torch.get_num_threads())
+        self.kernels.run_program(self.program, torch.get_num_threads())
