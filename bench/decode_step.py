@@ -2,14 +2,15 @@
 
 Boots the engine in this process, without HTTP, on a CPU with native operators, and decodes
 that many requests at once at a context of about 256 tokens. Prints the median milliseconds of
-a step and of what lies around its recorded program (scheduler, layout, copies, draw, text),
-and those of the program by kind of operator.
+a step, of what lies around its recorded program (scheduler, layout, copies, draw, text), of
+the scheduler and the layout alone, and those of the program by kind of operator.
 """
 
 import statistics
 import sys
 import time
 from collections import defaultdict
+from typing import Any
 
 import torch
 
@@ -19,7 +20,9 @@ from nanoserve.kernels.op_args import ALL_OP_ARGS
 from nanoserve.launch.boot import BootedEngine, boot
 from nanoserve.options import EngineOptions
 from nanoserve.runner.native_recorder import NativeReplay
+from nanoserve.sched.batch_layout import BatchLayout
 from nanoserve.sched.sampling_params import SamplingParams
+from nanoserve.sched.scheduler import Scheduler
 
 PROMPT_LEN = 224
 WARM_STEPS, TIMED_STEPS = 10, 40
@@ -27,22 +30,31 @@ MAX_TOKENS = 4 * TIMED_STEPS
 
 
 class StepTimer:
-    """Times a program's operators, or the whole of it, each time that it is replayed."""
+    """Stands in for functions that a step calls, and notes what each took in the last step."""
 
     def __init__(self) -> None:
         self.is_detailed = False
-        self.program_s = 0.0
         self.kind_s: dict[str, float] = {}
-        self._replay = NativeReplay.__call__
+        self._spent_s: defaultdict[str, float] = defaultdict(float)
 
-    def __call__(self, replay: NativeReplay) -> None:
-        """Stand in for `NativeReplay.__call__`."""
-        start_s = time.perf_counter()
-        if self.is_detailed:
-            self.kind_s = kind_seconds(replay)
-        else:
-            self._replay(replay)
-        self.program_s = time.perf_counter() - start_s
+    def watch(self, owner: type, name: str, part: str) -> None:
+        """Add the seconds of `owner.name` to those of `part`."""
+        function = getattr(owner, name)
+
+        def timed(*args: Any) -> Any:
+            start_s = time.perf_counter()
+            if self.is_detailed and owner is NativeReplay:
+                result = self.kind_s = kind_seconds(args[0])
+            else:
+                result = function(*args)
+            self._spent_s[part] += time.perf_counter() - start_s
+            return result
+
+        setattr(owner, name, timed)
+
+    def take(self, part: str) -> float:
+        """Return the seconds of `part` since they were taken last."""
+        return self._spent_s.pop(part, 0.0)
 
 
 def kind_seconds(replay: NativeReplay) -> dict[str, float]:
@@ -74,12 +86,14 @@ def measure(booted: BootedEngine, num_rows: int, timer: StepTimer) -> str:
     core = booted.core
     start_requests(core, num_rows)
     timer.is_detailed = False
-    steps, around = [], []
+    steps, around, planning = [], [], []
     for _ in range(TIMED_STEPS):
+        timer.take("program"), timer.take("planning")
         start_s = time.perf_counter()
         core.step()
         steps.append(time.perf_counter() - start_s)
-        around.append(steps[-1] - timer.program_s)
+        around.append(steps[-1] - timer.take("program"))
+        planning.append(timer.take("planning"))
     timer.is_detailed = True
     by_kind: defaultdict[str, list[float]] = defaultdict(list)
     for _ in range(TIMED_STEPS):
@@ -92,7 +106,8 @@ def measure(booted: BootedEngine, num_rows: int, timer: StepTimer) -> str:
     return "\n".join(
         (
             f"{num_rows} rows: step {1e3 * statistics.median(steps):.2f} ms, "
-            f"around its program {1e3 * statistics.median(around):.2f} ms; in it",
+            f"around its program {1e3 * statistics.median(around):.2f} ms, of it scheduler and "
+            f"layout {1e3 * statistics.median(planning):.2f} ms; in it",
             *(f"  {kind:16}{1e3 * seconds:8.3f} ms" for kind, seconds in parts),
         )
     )
@@ -111,7 +126,10 @@ def main(model: str = "smollm2", dtype: str = "auto", *counts: str) -> None:
     )
     booted = boot(options)
     timer = StepTimer()
-    NativeReplay.__call__ = lambda replay: timer(replay)  # type: ignore[method-assign]
+    timer.watch(NativeReplay, "__call__", "program")
+    timer.watch(Scheduler, "schedule", "planning")
+    timer.watch(Scheduler, "apply", "planning")
+    timer.watch(BatchLayout, "from_step", "planning")
     for num_rows in rows:
         print(measure(booted, num_rows, timer), flush=True)
 
