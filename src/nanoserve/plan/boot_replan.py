@@ -91,7 +91,7 @@ def settle_capture(
         request=request,
         arena_bytes=backend.arena_bytes_of(DTYPE_BYTES[plan.dtype]),
         depends_on_width=backend.depends_on_width,
-        has_close_rows=backend.is_native,
+        has_close_rows=backend.is_native and plan.decode_mode == "captured",
     )
     notes = plan.notes
     if capture.shapes != plan.capture.shapes:

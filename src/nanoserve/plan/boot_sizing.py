@@ -100,7 +100,7 @@ def capture_for(
         request=request,
         arena_bytes=backend.arena_bytes_of(choices.itemsize),
         depends_on_width=backend.depends_on_width,
-        has_close_rows=backend.is_native,
+        has_close_rows=backend.is_native and choices.decode_mode == "captured",
     )
 
 
