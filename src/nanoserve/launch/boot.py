@@ -45,7 +45,6 @@ from nanoserve.plan.capture_plan import BackendFacts
 from nanoserve.runner.device_memory import MemoryProbe, probe_of
 from nanoserve.runner.kv_pool import KVPool
 from nanoserve.runner.model_runner import ModelRunner
-from nanoserve.runner.native_row_max import NativeRowMax
 from nanoserve.sched.admission import EngineLimits
 from nanoserve.sched.scheduler import Scheduler
 from nanoserve.sched.step_pace import StepPace
@@ -146,7 +145,7 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
     recorder = recorder_for(plan, step_kernels)
     graphs, outcome = prepare_graphs(decoder, pool, plan, options.warm, stages, recorder)
     limits = _limits(model, plan, options)
-    runner = ModelRunner(decoder, pool, pool.device, graphs, kernels and NativeRowMax(kernels))
+    runner = ModelRunner(decoder, pool, pool.device, graphs, kernels)
     scheduler = Scheduler(limits, pace=_pace_for(options, plan))
     core = EngineCore(scheduler, runner, model.tokenizer, trace=trace)
     report = report_boot(plan, stages)
