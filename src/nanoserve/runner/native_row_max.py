@@ -1,5 +1,7 @@
 """`NativeRowMax`: the likeliest token of each row, by the CPU's native operators."""
 
+from array import array
+
 import torch
 from torch import Tensor
 
@@ -13,15 +15,15 @@ class NativeRowMax:
     def __init__(self, kernels: KernelLibrary) -> None:
         self._kernels = kernels
 
-    def __call__(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the largest of each row, float32 [R], and the first place it has, int64 [R].
+    def __call__(self, logits: Tensor) -> tuple[list[float], list[int]]:
+        """Return the largest of each row, and the first place it has.
 
         Args:
             logits: float32 [R, V], contiguous.
         """
         num_rows, size = logits.shape
-        maxima, places = torch.empty(num_rows), torch.empty(num_rows, dtype=torch.int64)
-        pointers = (logits.data_ptr(), maxima.data_ptr(), places.data_ptr())
+        maxima, places = array("f", bytes(4 * num_rows)), array("q", bytes(8 * num_rows))
+        pointers = (logits.data_ptr(), maxima.buffer_info()[0], places.buffer_info()[0])
         num_threads = min(num_rows, torch.get_num_threads())
         self._kernels.run(RowMaxArgs(*pointers, num_rows, size), num_threads)
-        return maxima, places
+        return maxima.tolist(), places.tolist()

@@ -6,6 +6,7 @@ broken row belongs to. A row's token depends on nothing but that row, bit for bi
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from operator import is_
 
 import torch
@@ -31,7 +32,7 @@ NOTHING_LEFT = (
 )
 
 # float32 [R, V] to the largest logit of each row, NaN if one is, and the lowest id it has
-RowMax = Callable[[Tensor], tuple[Tensor, Tensor]]
+RowMax = Callable[[Tensor], tuple[list[float], list[int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,23 +79,22 @@ class Sampler:
         table = self._table_for(scheduled, logits)
         is_constrained_step = any(map(is_constrained, scheduled))
         if self._row_max is not None and table.is_greedy and not is_constrained_step:
-            maxima, token_ids = self._row_max(logits)
-            failed = _fail(maxima[:, None], scheduled, NOT_FINITE)
-            return _sampled(token_ids, scheduled, {}, failed)
+            peaks, ids = self._row_max(logits)
+            return _sampled(ids, scheduled, {}, _fail(peaks, scheduled, NOT_FINITE))
         tiles = to_tiles(logits)
         raw_maxima = maxima = tiles.amax(dim=-1)
-        failed = _fail(maxima, scheduled, NOT_FINITE)
+        failed = _fail(maxima.amax(dim=-1).tolist(), scheduled, NOT_FINITE)
         if table.has_edits or is_constrained_step:
             tiles = self._edit(tiles, scheduled, table)
             maxima = tiles.amax(dim=-1)
-            failed = _fail(maxima, scheduled, NOTHING_LEFT) | failed
+            failed = _fail(maxima.amax(dim=-1).tolist(), scheduled, NOTHING_LEFT) | failed
         token_ids = argmax_ids(tiles, maxima)
         if table.drawn_rows:
             likeliest = token_ids[table.drawn][:, None]
             drawn = self._draw(tiles.flatten(1), likeliest, scheduled, table)
             token_ids[table.drawn] = drawn
         named = self._logprobs(logits, raw_maxima, token_ids, table)
-        return _sampled(token_ids, scheduled, named, failed)
+        return _sampled(token_ids.tolist(), scheduled, named, failed)
 
     def _table_for(self, scheduled: Sequence[ScheduledRequest], logits: Tensor) -> SamplingTable:
         """Return the table of the last batch, or a new one if requests came or left."""
@@ -171,7 +171,7 @@ class Sampler:
 
 
 def _sampled(
-    token_ids: Tensor,
+    token_ids: list[int],
     scheduled: Sequence[ScheduledRequest],
     named: dict[int, TokenLogprobs],
     failed: dict[str, str],
@@ -181,18 +181,19 @@ def _sampled(
     return SampledTokens(
         tuple(
             None if request_id in failed else token_id
-            for request_id, token_id in zip(ids, token_ids.tolist(), strict=True)
+            for request_id, token_id in zip(ids, token_ids, strict=True)
         ),
         {ids[row]: logprobs for row, logprobs in named.items() if ids[row] not in failed},
         failed,
     )
 
 
-def _fail(maxima: Tensor, scheduled: Sequence[ScheduledRequest], problem: str) -> dict[str, str]:
+def _fail(
+    maxima: list[float], scheduled: Sequence[ScheduledRequest], problem: str
+) -> dict[str, str]:
     """Return the problem of each request whose largest logit is NaN or infinite."""
-    is_finite = maxima.amax(dim=-1).isfinite().tolist()
     return {
         request.request_id: problem
-        for request, fine in zip(scheduled, is_finite, strict=True)
-        if not fine
+        for request, maximum in zip(scheduled, maxima, strict=True)
+        if not isfinite(maximum)
     }
