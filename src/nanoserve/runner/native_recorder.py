@@ -12,6 +12,8 @@ from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.kernels.native_program import NativeProgram
 from nanoserve.runner.graph_recorder import Replay
 
+_REFUSAL = "can't allocate memory"  # of torch's CPU allocator, in a plain RuntimeError
+
 
 class NativeRecorder:
     """Records steps that are made of native operators alone.
@@ -35,13 +37,18 @@ class NativeRecorder:
         Raises:
             MemoryError: There is none for a larger block; nothing is kept.
         """
-        with self._kernels.record() as tape:
-            run()
-        recording = tape.finish()
-        num_bytes = recording.layout.num_bytes
-        if num_bytes > len(self._block):
-            # Programs in a smaller block keep it. Filled, so that its pages are there now.
-            self._block = torch.empty(num_bytes, dtype=torch.uint8).fill_(0)
+        try:
+            with self._kernels.record() as tape:
+                run()
+            recording = tape.finish()
+            if recording.layout.num_bytes > len(self._block):
+                # Programs in a smaller block keep it. Filled: its pages are to be there now.
+                block = torch.empty(recording.layout.num_bytes, dtype=torch.uint8)
+                self._block = block.fill_(0)
+        except RuntimeError as error:
+            if _REFUSAL not in str(error):
+                raise
+            raise MemoryError(str(error)) from error
         program = recording.place(self._block.data_ptr())
         return NativeReplay(self._kernels, program, self._block)
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from nanoserve.attention.cpu_backend import CpuAttention
+from nanoserve.attention.native_result import new_result
 from nanoserve.plan.boot_sizing import step_facts
 from nanoserve.runner.decode_graphs import DecodeGraphs
 from nanoserve.runner.native_recorder import NativeRecorder, NativeReplay
@@ -122,3 +123,20 @@ def test_a_program_is_a_few_hundred_bytes_an_operator() -> None:
     replay = graphs._replays[(8, 128)]
     assert isinstance(replay, NativeReplay)
     assert replay.program.num_bytes <= 256 * len(replay.program.ops)
+
+
+def test_a_step_too_large_for_the_machine_is_an_error_of_memory() -> None:
+    """It is what makes the shape run eagerly; whatever else is raised stays as it is."""
+    kernels = native_kernels()
+    recorder = NativeRecorder(kernels)
+
+    def take_too_much() -> None:
+        new_result(kernels, 2**50, dtype=torch.float32)
+
+    def view_wrongly() -> None:
+        torch.zeros(3).view(2)
+
+    with pytest.raises(MemoryError, match="allocate"):
+        recorder.record(take_too_much)
+    with pytest.raises(RuntimeError, match="shape"):
+        recorder.record(view_wrongly)
