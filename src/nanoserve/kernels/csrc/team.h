@@ -6,7 +6,9 @@
 #include <immintrin.h>
 #endif
 
-constexpr int SPINS = 4000;  // pauses: 97 microseconds, measured on Zen 4 at 2.6 GHz
+// Pauses of 24 nanoseconds, measured on Zen 4 at 2.6 GHz.
+constexpr int MAX_SPINS = 2000, MIN_SPINS = 32;
+constexpr int SPINS_BACK = 8;  // of each wait that was not in vain
 
 struct TeamState {
   alignas(64) std::atomic<int64_t> next{0};
@@ -21,9 +23,9 @@ class Team {
   int thread() const { return thread_; }
   int size() const { return size_; }
 
-  // Waits for the others: some microseconds by spinning, then asleep. A core that looks busy is
-  // sent no work: only an idle one takes over the thread that is waited for, where another
-  // program has that thread's core.
+  // Waits for the others: some microseconds by spinning, then asleep. Where the cores are not
+  // ours alone, spinning takes the time of those that are waited for, so who spun in vain spins
+  // half as long the next time.
   void barrier() {
     if (size_ == 1) {
       state_.next.store(0, std::memory_order_relaxed);
@@ -38,7 +40,8 @@ class Team {
       return;
     }
     for (int spins = 0; state_.generation.load(std::memory_order_acquire) == generation; spins++) {
-      if (spins >= SPINS) {
+      if (spins >= spins_) {
+        spins_ = spins_ / 2 + MIN_SPINS;
         state_.generation.wait(generation, std::memory_order_acquire);
         return;
       }
@@ -46,6 +49,7 @@ class Team {
       _mm_pause();
 #endif
     }
+    spins_ = spins_ + SPINS_BACK < MAX_SPINS ? spins_ + SPINS_BACK : MAX_SPINS;
   }
 
   // Calls f(i) for each i below count, `grain` of them in a row on whichever thread is free; all
@@ -72,4 +76,5 @@ class Team {
  private:
   TeamState& state_;
   int thread_, size_;
+  int spins_ = MAX_SPINS;
 };
