@@ -140,3 +140,19 @@ def test_a_step_too_large_for_the_machine_is_an_error_of_memory() -> None:
         recorder.record(take_too_much)
     with pytest.raises(RuntimeError, match="shape"):
         recorder.record(view_wrongly)
+
+
+def test_the_tests_recorder_sees_what_no_replay_would_repeat() -> None:
+    """An operator of torch's, and a result that the tape is not told of."""
+    recorder = WatchedNativeRecorder(native_kernels())
+
+    def compute() -> None:
+        torch.zeros(3)
+
+    def allocate() -> None:
+        torch.empty(3)
+
+    with pytest.raises(AssertionError, match="would not be replayed"):
+        recorder.record(compute)
+    with pytest.raises(AssertionError, match="made without new_result"):
+        recorder.record(allocate)
