@@ -95,7 +95,7 @@ class EngineOptions:
     decode_mode: DecodeMode = _option(
         "auto",
         "how decode steps run: eager, bucketed (padded to a list of shapes), captured "
-        "(recorded and replayed); auto is eager on CPU, captured on CUDA",
+        "(recorded and replayed); auto is captured on CUDA and with native operators, else eager",
     )
     cuda_graphs: bool | None = _option(
         None, "capture decode steps: short for --decode-mode captured; the negative for eager"

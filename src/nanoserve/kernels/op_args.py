@@ -4,6 +4,7 @@ Pointers are addresses as ints; None is the null pointer. What the fields mean i
 """
 
 import ctypes
+from functools import cache
 from typing import ClassVar
 
 _POINTER, _INT, _DOUBLE = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
@@ -87,15 +88,67 @@ class LinearArgs(OpArgs):
     )
 
 
+class GatherRowsArgs(OpArgs):
+    """Rows of a table, looked up."""
+
+    kind = 5
+    _fields_ = (
+        *((name, _POINTER) for name in ("table", "index", "out")),
+        *((name, _INT) for name in ("rows", "row_bytes")),
+    )
+
+
+class AddArgs(OpArgs):
+    """The sum of two tensors."""
+
+    kind = 6
+    _fields_ = (
+        *((name, _POINTER) for name in ("x", "delta", "out")),
+        *((name, _INT) for name in ("count", "dtype")),
+    )
+
+
+class WidenArgs(OpArgs):
+    """A tensor in float32."""
+
+    kind = 7
+    _fields_ = (
+        *((name, _POINTER) for name in ("x", "out")),
+        *((name, _INT) for name in ("count", "dtype")),
+    )
+
+
+class RowMaxArgs(OpArgs):
+    """The largest value of each row, and where it stands."""
+
+    kind = 8
+    _fields_ = (
+        *((name, _POINTER) for name in ("x", "maxima", "places")),
+        *((name, _INT) for name in ("rows", "size")),
+    )
+
+
 ALL_OP_ARGS: tuple[type[OpArgs], ...] = (
     RmsNormArgs,
     SiluMulArgs,
     PrepareHeadsArgs,
     PagedAttentionArgs,
     LinearArgs,
+    GatherRowsArgs,
+    AddArgs,
+    WidenArgs,
+    RowMaxArgs,
 )
 
 
+@cache
 def dtype_code(dtype: object) -> int:
     """Return the number of a torch dtype, which prints as `torch.float32`."""
     return DTYPES.index(str(dtype).rpartition(".")[2])
+
+
+@cache
+def pointer_offsets(args: type[OpArgs]) -> tuple[int, ...]:
+    """Return where in the struct its pointers lie, in bytes."""
+    fields = args._fields_
+    return tuple(getattr(args, name).offset for name, kind, *_ in fields if kind is _POINTER)

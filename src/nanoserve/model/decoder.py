@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nanoserve.attention.backend import AttentionBackend, AttentionInputs, DecodeBuffers
@@ -28,6 +27,7 @@ class DecoderLayer(nn.Module):
     def __init__(self, spec: ModelSpec, backend: AttentionBackend, ops: LayerOps) -> None:
         super().__init__()
         self._backend = backend
+        self._ops = ops
         self.input_layernorm = RMSNorm(spec.hidden_size, spec.rms_norm_eps, ops)
         self.self_attn = Attention(spec, ops)
         self.post_attention_layernorm = RMSNorm(spec.hidden_size, spec.rms_norm_eps, ops)
@@ -48,7 +48,7 @@ class DecoderLayer(nn.Module):
     def after_attention(self, x: Tensor, attended: Tensor) -> Tensor:
         """Add to `x`, [T, hidden_size], what was attended, [T, H, D], then the MLP of both."""
         x, normed = self.post_attention_layernorm.add(x, self.self_attn.o_proj(attended.flatten(1)))
-        return x + self.mlp(normed)
+        return self._ops.add(x, self.mlp(normed))
 
 
 class Decoder(nn.Module):
@@ -72,8 +72,9 @@ class Decoder(nn.Module):
         ops = ops or TorchOps()
         self.spec = spec
         self._backend = backend
+        self._ops = ops
         self._rope: RotaryTable | None = None
-        self.embed_tokens = Embedding(spec.vocab_size, spec.hidden_size)
+        self.embed_tokens = Embedding(spec.vocab_size, spec.hidden_size, ops)
         self.layers = nn.ModuleList(
             DecoderLayer(spec, backend, ops) for _ in range(spec.num_layers)
         )
@@ -127,7 +128,7 @@ class Decoder(nn.Module):
             message = "The decoder has no rotary table. Call build_rope before the first step."
             raise InvariantError(message)
         x = self.embed_tokens(token_ids)
-        rotation = self._rope.rotation(positions)
+        rotation = self._rope.rotation(positions, self._ops.lookup)
         if isinstance(inputs, DecodeBuffers):
             prepared = self._backend.prepare_decode(inputs, x.dtype)
         else:
@@ -136,18 +137,22 @@ class Decoder(nn.Module):
             x = layer(x, rotation, kv, prepared)
         return x
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Apply the final norm and the head: [any, hidden_size] to float32 [any, V]."""
-        return self.lm_head(self.norm(hidden)).float()
+    def logits(self, hidden: Tensor, out: Tensor | None = None) -> Tensor:
+        """Apply the final norm and the head: [any, hidden_size] to float32 [any, V].
+
+        They are in `out`, of the same shape, if there is one.
+        """
+        return self._ops.widen(self.lm_head(self.norm(hidden)), out)
 
 
 class Embedding(nn.Module):
     """A row of the table for each token id."""
 
-    def __init__(self, vocab_size: int, hidden_size: int) -> None:
+    def __init__(self, vocab_size: int, hidden_size: int, ops: LayerOps) -> None:
         super().__init__()
+        self._ops = ops
         self.weight = nn.Parameter(torch.empty(vocab_size, hidden_size), requires_grad=False)
 
     def forward(self, token_ids: Tensor) -> Tensor:
         """int64 [T] to [T, hidden_size]."""
-        return F.embedding(token_ids, self.weight)
+        return self._ops.lookup(self.weight, token_ids)

@@ -30,10 +30,22 @@ class HeadNorms:
 
 
 class LayerOps(Protocol):
-    """The operators of a layer but attention, each row by row."""
+    """The operators of a step but attention, each row by row."""
+
+    def lookup(self, table: Tensor, index: Tensor) -> Tensor:
+        """Return the rows `table[index]`: [N, ...] and int64 [T] to [T, ...]."""
+        ...
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Return `x @ weight.T + bias`: [T, in], [out, in] and [out] to [T, out]."""
+        ...
+
+    def add(self, x: Tensor, delta: Tensor) -> Tensor:
+        """Return `x + delta`, both of the same shape."""
+        ...
+
+    def widen(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        """Return `x` in float32; in `out`, float32 of the same shape, if there is one."""
         ...
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -78,9 +90,21 @@ class LayerOps(Protocol):
 class TorchOps:
     """The operators out of plain torch."""
 
+    def lookup(self, table: Tensor, index: Tensor) -> Tensor:
+        """See `LayerOps`."""
+        return table.index_select(0, index)
+
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """See `LayerOps`."""
         return F.linear(x, weight, bias)
+
+    def add(self, x: Tensor, delta: Tensor) -> Tensor:
+        """See `LayerOps`."""
+        return x + delta
+
+    def widen(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        """See `LayerOps`."""
+        return x.float() if out is None else out.copy_(x)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See `LayerOps`."""

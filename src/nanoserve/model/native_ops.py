@@ -8,13 +8,17 @@ of rows or threads.
 import torch
 from torch import Tensor
 
+from nanoserve.attention.native_result import new_result
 from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.kernels.op_args import (
+    AddArgs,
+    GatherRowsArgs,
     LinearArgs,
     OpArgs,
     PrepareHeadsArgs,
     RmsNormArgs,
     SiluMulArgs,
+    WidenArgs,
     dtype_code,
 )
 from nanoserve.model.layer_ops import HeadNorms, LayerOps, TorchOps
@@ -29,11 +33,19 @@ class NativeOps:
     def __init__(self, kernels: KernelLibrary) -> None:
         self._kernels = kernels
 
+    def lookup(self, table: Tensor, index: Tensor) -> Tensor:
+        """See `LayerOps`; the table's rows lie one behind the other."""
+        num_rows, row_bytes = len(index), table.stride(0) * table.element_size()
+        out = self._new(num_rows, *table.shape[1:], dtype=table.dtype)
+        pointers = (table.data_ptr(), index.data_ptr(), out.data_ptr())
+        self._run(GatherRowsArgs(*pointers, num_rows, row_bytes), out.numel())
+        return out
+
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """See `LayerOps`; the weight is read as it lies, and no other form of it is kept."""
         x = x.contiguous()
         out_size, in_size = weight.shape
-        out = torch.empty(x.shape[0], out_size, dtype=x.dtype)
+        out = self._new(x.shape[0], out_size, dtype=x.dtype)
         args = LinearArgs(
             x.data_ptr(),
             weight.data_ptr(),
@@ -47,10 +59,29 @@ class NativeOps:
         self._run(args, weight.numel())
         return out
 
+    def add(self, x: Tensor, delta: Tensor) -> Tensor:
+        """See `LayerOps`."""
+        x, delta = x.contiguous(), delta.contiguous()
+        out = self._new(*x.shape, dtype=x.dtype)
+        pointers = (x.data_ptr(), delta.data_ptr(), out.data_ptr())
+        self._run(AddArgs(*pointers, x.numel(), dtype_code(x.dtype)), x.numel())
+        return out
+
+    def widen(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        """See `LayerOps`; `out` is contiguous."""
+        if out is None and x.dtype == torch.float32:
+            return x
+        x = x.contiguous()
+        if out is None:
+            out = self._new(*x.shape, dtype=torch.float32)
+        args = WidenArgs(x.data_ptr(), out.data_ptr(), x.numel(), dtype_code(x.dtype))
+        self._run(args, x.numel())
+        return out
+
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See `LayerOps`."""
         x = x.contiguous()
-        out = torch.empty_like(x)
+        out = self._new(*x.shape, dtype=x.dtype)
         rows, size = x.numel() // weight.numel(), weight.numel()
         args = RmsNormArgs(
             x.data_ptr(),
@@ -71,7 +102,7 @@ class NativeOps:
     ) -> tuple[Tensor, Tensor]:
         """See `LayerOps`."""
         x, delta = x.contiguous(), delta.contiguous()
-        total, out = torch.empty_like(x), torch.empty_like(x)
+        total, out = self._new(*x.shape, dtype=x.dtype), self._new(*x.shape, dtype=x.dtype)
         rows, size = x.numel() // weight.numel(), weight.numel()
         args = RmsNormArgs(
             x.data_ptr(),
@@ -91,7 +122,7 @@ class NativeOps:
         """See `LayerOps`."""
         gate_up = gate_up.contiguous()
         rows, size = gate_up.shape[0], gate_up.shape[1] // 2
-        out = torch.empty(rows, size, dtype=gate_up.dtype)
+        out = self._new(rows, size, dtype=gate_up.dtype)
         code = dtype_code(gate_up.dtype)
         self._run(
             SiluMulArgs(gate_up.data_ptr(), out.data_ptr(), rows, size, code), gate_up.numel()
@@ -125,6 +156,9 @@ class NativeOps:
         self._run(args, heads.numel())
         q, k, v = heads.split(split, dim=1)
         return q, k, v
+
+    def _new(self, *shape: int, dtype: torch.dtype) -> Tensor:
+        return new_result(self._kernels, *shape, dtype=dtype)
 
     def _run(self, args: OpArgs, num_elements: int) -> None:
         num_threads = torch.get_num_threads() if num_elements >= MIN_PARALLEL_ELEMENTS else 1

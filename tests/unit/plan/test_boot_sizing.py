@@ -4,8 +4,10 @@ from nanoserve.options import EngineOptions
 from nanoserve.plan.boot_choices import choose
 from nanoserve.plan.boot_sizing import (
     activation_bytes_for,
+    capture_for,
     plan_room,
     pool_demand,
+    step_facts,
     torch_backend_facts,
 )
 from nanoserve.plan.capture_plan import BackendFacts
@@ -67,3 +69,16 @@ def test_a_paged_kernel_holds_no_scores() -> None:
     assert activation_bytes_for(SMOLLM2, options, GPU, choices, paged) * 4 < activation_bytes_for(
         SMOLLM2, options, GPU, choices, plain
     )
+
+
+def test_only_what_is_recorded_in_milliseconds_has_close_rows() -> None:
+    """Bucketed steps are run once at boot, each in full, so their rows are powers of two."""
+    native = step_facts(SMOLLM2, False, lambda rows, width: 0, 16, is_native=True)
+    rows = {}
+    for mode in ("captured", "bucketed"):
+        options = EngineOptions(max_num_seqs=6, decode_mode=mode)
+        capture = capture_for(options, choose(SMOLLM2, options, CPU), native)
+        assert capture is not None
+        rows[mode] = capture.row_buckets
+
+    assert rows == {"captured": (1, 2, 3, 4, 5, 6), "bucketed": (1, 2, 4, 6)}
