@@ -11,6 +11,7 @@ from typing import Any
 
 from bench.peers.peers import Peer, ServerShape
 from bench.peers.server_process import ServerProcess
+
 from nanoserve.bench.serve_bench_options import ServeBenchOptions
 from nanoserve.bench.serve_report import ServeReport
 from nanoserve.bench.servebench import run_bench

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 from bench.peers.places import llama_tool, model_file, python_of
+
 from nanoserve.spec.model_dir import resolve_model
 
 PRESET = "smollm2"

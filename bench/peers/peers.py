@@ -1,5 +1,6 @@
 """Who is measured, and how each is started so that it does its best on two cores."""
 
+import json
 import shlex
 import sys
 from collections.abc import Callable, Mapping
@@ -8,6 +9,7 @@ from pathlib import Path
 
 from bench.peers.model_files import PRESET
 from bench.peers.places import llama_tool, model_file, python_of
+
 from nanoserve.spec.model_dir import resolve_model
 
 NUM_THREADS = 2
@@ -123,7 +125,8 @@ def _vllm() -> Peer:
 
     def command(shape: ServerShape, port: int) -> list[str]:
         return [
-            *(str(python.with_name("vllm")), "serve", str(model_file(PRESET))),
+            *(str(python), "-m", "vllm.entrypoints.openai.api_server"),  # `vllm` wants its own name
+            *("--model", str(model_file(PRESET))),
             *("--host", "127.0.0.1", "--port", str(port), "--dtype", "bfloat16"),
             *("--max-model-len", "2048", "--max-num-seqs", "32"),  # paged: one shape serves all
             "--disable-uvicorn-access-log",
@@ -157,6 +160,7 @@ def _transformers() -> Peer:
         python.with_name("transformers"),
         ("transformers", python),
         is_slow_to_start=True,
+        extra_body=json.dumps({"generation_config": json.dumps({"eos_token_id": -1})}),
         prompt_format="text",
     )
 

@@ -58,7 +58,8 @@ class ServerProcess:
                     return time.perf_counter() - self._started_s
             time.sleep(_POLL_S)
         self.stop()
-        raise ServerFailedError(f"no token within {timeout_s:g} s; see {self._log}")
+        message = f"no token within {timeout_s:g} s; see {self._log}"
+        raise ServerFailedError(message)
 
     def _has_answered(self, prompt: object) -> bool:
         with urllib.request.urlopen(f"{self.url}/v1/models", timeout=10) as answer:

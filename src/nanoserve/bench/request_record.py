@@ -157,8 +157,8 @@ def _problem(
     if http_answer.status != _OK:
         body = http_answer.body.decode(errors="replace")
         return f"HTTP {http_answer.status}: {refusal(body)}"
-    if not http_answer.is_done:
-        return "the stream broke off before its [DONE]"
+    if not http_answer.is_done and record.finish_reason is None:  # some servers send no [DONE]
+        return "the stream broke off before its end"
     return None if record.event_times_s else "an answer without tokens"
 
 
