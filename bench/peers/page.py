@@ -28,10 +28,12 @@ the first two tables are started for 32 requests of 512 tokens, those of the oth
 2,048, where a server has to be told. OpenVINO GenAI has no HTTP server: `bench/peers/openvino_server.py`
 steps it behind a socket, without turning tokens into text. Peak memory is the sum of VmHWM
 over the processes of a server, after its rates were measured; pages shared by two
-processes count twice.
+processes count twice. A figure is taken again, three times at most, while other processes
+take more than a tenth of a core; the quietest is kept.
 """
 _CLASSES = ("bf16", "8-bit", "4-bit")
 _OWN = "nanoserve"
+_DISTURBED = 0.1  # of a core
 
 Record = Mapping[str, Any]
 
@@ -195,9 +197,15 @@ def _failures(peers: Mapping[str, Sequence[Record]]) -> list[str]:
             for group, figures in record["figures"].items():
                 if error := figures.get("error"):
                     lines.append(f"- {name}, round {record['round']}, {group}: {_last_line(error)}")
+                if (others := figures.get("others_cpu_fraction", 0.0)) > _DISTURBED:
+                    share = f"{100 * others:.0f} % of a core"
+                    lines.append(
+                        f"- {name}, round {record['round']}, {group}: disturbed, other processes "
+                        f"took {share}"
+                    )
                 if early := figures.get("num_ended_early"):
                     lines.append(f"- {name}, round {record['round']}, {group}: {early} ended early")
-    return ["", "## What failed, or ended early", "", *lines] if lines else []
+    return ["", "## What failed, ended early or was disturbed", "", *lines] if lines else []
 
 
 def _last_line(text: str) -> str:

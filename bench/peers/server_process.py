@@ -13,6 +13,14 @@ from pathlib import Path
 
 _POLL_S = 0.02
 _STOP_S = 20.0
+_USER_TIME = 11  # in /proc/PID/stat after the name; system time follows. Source: proc(5)
+_BUSY_FIELDS = (1, 2, 3, 6, 7)  # of "cpu" in /proc/stat: user, nice, system, irq, softirq
+
+
+def machine_cpu_s() -> float:
+    """Return the processor time of everything on this machine since it started."""
+    words = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+    return sum(int(words[index]) for index in _BUSY_FIELDS) / os.sysconf("SC_CLK_TCK")
 
 
 class ServerFailedError(Exception):
@@ -75,14 +83,30 @@ class ServerProcess:
 
     def peak_rss_bytes(self) -> int:
         """Return the sum of the peaks (VmHWM) of every process of the group."""
-        total = 0
-        for status in Path("/proc").glob("[0-9]*/status"):
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                pid = int(status.parent.name)
-                if os.getpgid(pid) == self._process.pid:
-                    line = status.read_text().split("VmHWM:")[1]
-                    total += 1024 * int(line.split()[0])
-        return total
+        texts = (self._read(pid, "status") for pid in self._pids())
+        return sum(1024 * int(text.split("VmHWM:")[1].split()[0]) for text in texts if text)
+
+    def cpu_s(self) -> float:
+        """Return the processor time of every process of the group so far."""
+        ticks = 0
+        for pid in self._pids():
+            fields = self._read(pid, "stat").rpartition(")")[2].split()
+            ticks += sum(map(int, fields[_USER_TIME : _USER_TIME + 2]))
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def _pids(self) -> list[int]:
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if os.getpgid(int(folder.name)) == self._process.pid:
+                    found.append(int(folder.name))
+        return found
+
+    def _read(self, pid: int, name: str) -> str:
+        """Return a file of a process; '' where it has ended."""
+        with contextlib.suppress(OSError):
+            return Path(f"/proc/{pid}/{name}").read_text()
+        return ""
 
     def pause(self) -> None:
         """Take it off the cores."""
