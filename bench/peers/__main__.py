@@ -1,6 +1,7 @@
 """`python -m bench.peers install|run|page`: see `--help` of each."""
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,6 +46,7 @@ def main(words: Sequence[str]) -> None:
 
 
 def _run(asked: argparse.Namespace) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # stops the servers
     peers = all_peers(dict(flags.split("=", 1) for flags in asked.flags))
     names = asked.peers.split(",") if asked.peers else list(peers)
     unknown = [name for name in names if name not in peers]

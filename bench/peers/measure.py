@@ -29,15 +29,15 @@ _PREFIX, _TAIL, _NUM_PREFIXES = 1500, 16, 3
 _RUNNERS, _RUNNER_TOKENS = 8, 1024
 _INTRUDER_TOKENS, _INTRUDER_EVERY_S, _NUM_INTRUDERS, _QUIET_S = 2000, 4.0, 4, 6.0
 
-_QUIET_FRACTION, _MAX_ATTEMPTS = 0.1, 3  # of a core that other processes may take meanwhile
+_QUIET_FRACTION, _MAX_ATTEMPTS = 0.1, 2  # of a core that other processes may take meanwhile
 
 Figures = dict[str, Any]
 
 
 class Measurement:
-    """The figures of one peer in one round."""
+    """Adds to the figures of one peer in one round."""
 
-    def __init__(self, peer: Peer, server: ServerProcess, seed: int) -> None:
+    def __init__(self, peer: Peer, server: ServerProcess, seed: int, figures: Figures) -> None:
         self._options = ServeBenchOptions(
             url=server.url,
             prompt_format="text" if peer.prompt_format == "text" else "ids",
@@ -46,7 +46,7 @@ class Measurement:
         )
         self._server = server
         self._seed = 1000 * seed
-        self.figures: Figures = {}
+        self._figures = figures
 
     def rates(self, levels: Sequence[int]) -> None:
         """Add output tokens/s and gaps at each concurrency, after a warm-up."""
@@ -74,10 +74,10 @@ class Measurement:
         pairs: list[Figures] = []
         for _ in range(_NUM_PREFIXES):
             self._bench("prefix", _prefix_figures, **_PREFIX_LOAD)
-            pairs.append(self.figures["prefix"])
+            pairs.append(self._figures["prefix"])
         whole = [pair for pair in pairs if "error" not in pair]
         if whole:
-            self.figures["prefix"] = {
+            self._figures["prefix"] = {
                 name: statistics.median(pair[name] for pair in whole) for name in whole[0]
             }
 
@@ -98,13 +98,13 @@ class Measurement:
         )
 
     def _bench(self, name: str, read: Callable[[ServeReport], Figures], **load: Any) -> None:
-        """Measure until nothing else disturbs, a few times at most, and keep the quietest."""
+        """Measure, and once more where something else disturbed; keep the quieter figures."""
         attempts: list[Figures] = []
         while len(attempts) < _MAX_ATTEMPTS:
             attempts.append(self._attempt(read, load))
             if attempts[-1]["others_cpu_fraction"] <= _QUIET_FRACTION:
                 break
-        self.figures[name] = min(attempts, key=lambda figures: figures["others_cpu_fraction"])
+        self._figures[name] = min(attempts, key=lambda figures: figures["others_cpu_fraction"])
 
     def _attempt(self, read: Callable[[ServeReport], Figures], load: Figures) -> Figures:
         self._seed += 1

@@ -28,8 +28,8 @@ the first two tables are started for 32 requests of 512 tokens, those of the oth
 2,048, where a server has to be told. OpenVINO GenAI has no HTTP server: `bench/peers/openvino_server.py`
 steps it behind a socket, without turning tokens into text. Peak memory is the sum of VmHWM
 over the processes of a server, after its rates were measured; pages shared by two
-processes count twice. A figure is taken again, three times at most, while other processes
-take more than a tenth of a core; the quietest is kept.
+processes count twice. A figure is taken again, once, where other processes
+took more than a tenth of a core, and the quieter one is kept.
 """
 _CLASSES = ("bf16", "8-bit", "4-bit")
 _OWN = "nanoserve"

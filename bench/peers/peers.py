@@ -150,7 +150,11 @@ def _transformers() -> Peer:
         return [
             *(str(python.with_name("transformers")), "serve", str(model_file(PRESET))),
             *("--host", "127.0.0.1", "--port", str(port), "--dtype", "bfloat16"),
-            "--continuous-batching",
+            *(
+                "--continuous-batching",
+                "--cb-max-memory-percent",
+                "0.1",
+            ),  # by itself it takes 14 GiB
         ]
 
     return Peer(

@@ -16,6 +16,7 @@ from bench.peers.measure import (
     START_PROMPT,
     START_TEXT,
     START_TIMEOUT_S,
+    Figures,
     Measurement,
 )
 from bench.peers.peers import Peer, ServerShape
@@ -76,33 +77,35 @@ class Run:
             "version": version_of(peer),
             "command": command_line(peer, RATES_SHAPE),
         }
+        figures: Figures = {}
+        record["figures"] = figures
         try:
-            record["figures"] = self._figures(peer, number)
+            self._measure(peer, number, figures)
         except ServerFailedError as error:
-            record["figures"] = {"start": {"error": str(error)}}
-        print(json.dumps(record["figures"], indent=1), flush=True)
-        self.records.append(record)
-        self._results.write_text(json.dumps(self.records, indent=1) + "\n")
+            figures["start"] = {"error": str(error)}
+        finally:  # what an interrupted run has measured is kept
+            print(json.dumps(figures, indent=1), flush=True)
+            self.records.append(record)
+            self._results.write_text(json.dumps(self.records, indent=1) + "\n")
 
-    def _figures(self, peer: Peer, number: int) -> dict[str, Any]:
+    def _measure(self, peer: Peer, number: int, figures: Figures) -> None:
+        """Fill `figures`, group by group."""
         server, start_s = self._start(peer, RATES_SHAPE)
         try:
-            measurement = Measurement(peer, server, number)
-            measurement.figures["start"] = {"first_token_s": start_s}
-            measurement.rates(self._plan.levels)
-            measurement.figures["memory"] = {"peak_rss_mib": server.peak_rss_bytes() / 2**20}
+            figures["start"] = {"first_token_s": start_s}
+            Measurement(peer, server, number, figures).rates(self._plan.levels)
+            figures["memory"] = {"peak_rss_mib": server.peak_rss_bytes() / 2**20}
         finally:
             self._leave(peer, server, start_s)
         if not self._plan.has_long:
-            return measurement.figures
+            return
         server, _ = self._start(peer, LONG_SHAPE)
         try:
-            longer = Measurement(peer, server, 500 + number)
+            longer = Measurement(peer, server, 500 + number, figures)
             longer.first_tokens()
             longer.interference()
         finally:
             self._leave(peer, server, start_s)
-        return measurement.figures | longer.figures
 
     def _start(self, peer: Peer, shape: ServerShape) -> tuple[ServerProcess, float]:
         if peer.name in self._kept:
