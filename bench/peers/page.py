@@ -10,11 +10,10 @@ from typing import Any
 _HEAD = """\
 # Beside other servers
 
-This page is written by `python -m bench.peers run`, which measures every peer on the same
-machine in turn, round after round, through the socket and with the client of
-`nanoserve bench serve`. Each figure is the median over the rounds; rates drift within
-minutes on a shared machine, so only figures of one run compare, and those of one class of
-weights. Every peer serves the same model, SmolLM2-135M-Instruct, made from the same file.
+This page is written by `python -m bench.peers run`.
+It measures every peer on the same machine in turn, round after round, through the socket and with the client of `nanoserve bench serve`.
+Each figure is the median over the rounds; rates drift within minutes on a shared machine, so only figures of one run compare, and those of one class of weights.
+Every peer serves the same model, SmolLM2-135M-Instruct, made from the same file.
 """
 _COMMANDS = """
 ## How to repeat it
@@ -22,14 +21,11 @@ _COMMANDS = """
     python -m bench.peers install      # each peer in an environment of its own, in a cache
     python -m bench.peers run          # --peers, --concurrency and --repeats choose less
 
-Prompts are random tokens, answers are greedy and run to their full length: 128 prompt and
-128 output tokens, as many requests as there are streams (two for one stream). Servers of
-the first two tables are started for 32 requests of 512 tokens, those of the others for 9 of
-2,048, where a server has to be told. OpenVINO GenAI has no HTTP server: `bench/peers/openvino_server.py`
-steps it behind a socket, without turning tokens into text. Peak memory is the sum of VmHWM
-over the processes of a server, after its rates were measured; pages shared by two
-processes count twice. A figure is taken again, once, where other processes
-took more than a tenth of a core, and the quieter one is kept.
+Prompts are random tokens, answers are greedy and run to their full length: 128 prompt and 128 output tokens, as many requests as there are streams (two for one stream).
+Servers of the first two tables are started for 32 requests of 512 tokens, those of the third for 9 of 2,048, where a server has to be told.
+OpenVINO GenAI has no HTTP server, nor has transformers' `generate`: `openvino_server.py` and `transformers_server.py` in `bench/peers` put them behind a socket, without turning tokens into text; `generate` runs one batch to its end before the next.
+Peak memory is the sum of VmHWM over the processes of a server, after its rates were measured; pages shared by two processes count twice.
+A figure is taken again, once, where other processes took more than a tenth of a core, and the quieter one is kept.
 """
 _CLASSES = ("bf16", "8-bit", "4-bit")
 _OWN = "nanoserve"

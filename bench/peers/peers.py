@@ -43,6 +43,7 @@ class Peer:
         is_slow_to_start: It is paused between rounds and not started again.
         extra_body: JSON that every request gets; for a server with ways of its own.
         prompt_format: `text` where it takes no token ids.
+        has_interference: False where a request waits for all before it: nothing to measure.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Peer:
     is_slow_to_start: bool = False
     extra_body: str | None = None
     prompt_format: str = "ids"
+    has_interference: bool = True
 
 
 def all_peers(extra_flags: Mapping[str, str]) -> dict[str, Peer]:
@@ -70,7 +72,8 @@ def all_peers(extra_flags: Mapping[str, str]) -> dict[str, Peer]:
         _openvino("q4_1", resolve_model(PRESET).path, "4-bit"),
         _openvino("q8_0", model_file(f"{PRESET}-q8_0.gguf"), "8-bit"),
         _vllm(),
-        _transformers(),
+        _transformers_serve(),
+        _transformers_generate(),
         _nanoserve("bf16", "bf16"),
         _nanoserve("int8", "8-bit", "--quantization", "int8"),
         _nanoserve("int4", "4-bit", "--quantization", "int4"),
@@ -143,7 +146,7 @@ def _vllm() -> Peer:
     )
 
 
-def _transformers() -> Peer:
+def _transformers_serve() -> Peer:
     python = python_of("transformers")
 
     def command(shape: ServerShape, port: int) -> list[str]:
@@ -158,7 +161,7 @@ def _transformers() -> Peer:
         ]
 
     return Peer(
-        "transformers-bf16",
+        "transformers-serve-bf16",
         "bf16",
         command,
         python.with_name("transformers"),
@@ -166,6 +169,23 @@ def _transformers() -> Peer:
         is_slow_to_start=True,
         extra_body=json.dumps({"generation_config": json.dumps({"eos_token_id": -1})}),
         prompt_format="text",
+    )
+
+
+def _transformers_generate() -> Peer:
+    script = Path(__file__).with_name("transformers_server.py")
+    python = python_of("transformers")
+
+    def command(shape: ServerShape, port: int) -> list[str]:
+        return [str(word) for word in (python, script, model_file(PRESET), port)]
+
+    return Peer(
+        "transformers-generate-bf16",
+        "bf16",
+        command,
+        python,
+        ("transformers", python),
+        has_interference=False,
     )
 
 

@@ -103,7 +103,8 @@ class Run:
         try:
             longer = Measurement(peer, server, 500 + number, figures)
             longer.first_tokens()
-            longer.interference()
+            if peer.has_interference:
+                longer.interference()
         finally:
             self._leave(peer, server, start_s)
 
