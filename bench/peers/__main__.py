@@ -9,9 +9,9 @@ from pathlib import Path
 from bench.peers.install import NAMES, install
 from bench.peers.model_files import make_models
 from bench.peers.page import write_page
-from bench.peers.peers import all_peers
+from bench.peers.peers import all_peers, default_names
 from bench.peers.places import peers_folder
-from bench.peers.run import Plan, Run
+from bench.peers.run import Plan, Run, pin_to_cores
 
 _PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 
@@ -23,7 +23,9 @@ def main(words: Sequence[str]) -> None:
     installing = commands.add_parser("install", help="install peers and make their model files")
     installing.add_argument("names", nargs="*", default=list(NAMES), help=", ".join(NAMES))
     running = commands.add_parser("run", help="measure peers in turn; write the page")
-    running.add_argument("--peers", default="", help="names with commas between (default: all)")
+    running.add_argument(
+        "--peers", default="", help="names with commas between (default: all but decode modes)"
+    )
     running.add_argument("--concurrency", default="1,4,16,32")
     running.add_argument("--repeats", type=int, default=3)
     running.add_argument("--port", type=int, default=8000, help="the first that is used")
@@ -48,7 +50,7 @@ def main(words: Sequence[str]) -> None:
 def _run(asked: argparse.Namespace) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # stops the servers
     peers = all_peers(dict(flags.split("=", 1) for flags in asked.flags))
-    names = asked.peers.split(",") if asked.peers else list(peers)
+    names = asked.peers.split(",") if asked.peers else default_names(peers)
     unknown = [name for name in names if name not in peers]
     if unknown:
         sys.exit(f"There is no peer {', '.join(unknown)}. Known: {', '.join(peers)}.")
@@ -57,6 +59,7 @@ def _run(asked: argparse.Namespace) -> None:
         sys.exit(f"Not installed: {', '.join(missing)}. Run: python -m bench.peers install")
     levels = tuple(int(level) for level in asked.concurrency.split(","))
     plan = Plan(levels, asked.repeats, asked.port, not asked.rates_only)
+    pin_to_cores()
     Run(plan, asked.results).measure([peers[name] for name in names])
 
 

@@ -3,7 +3,7 @@
 import json
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from bench.peers.places import llama_tool, model_file, python_of
 from nanoserve.spec.model_dir import resolve_model
 
 NUM_THREADS = 2
+DECODE_MODES = ("eager", "bucketed", "captured")
 _GIB_OF_KV = 2
 
 
@@ -77,8 +78,14 @@ def all_peers(extra_flags: Mapping[str, str]) -> dict[str, Peer]:
         _nanoserve("bf16", "bf16"),
         _nanoserve("int8", "8-bit", "--quantization", "int8"),
         _nanoserve("int4", "4-bit", "--quantization", "int4"),
+        *(_nanoserve(f"bf16-{mode}", "bf16", "--decode-mode", mode) for mode in DECODE_MODES),
     ]
     return {peer.name: _with_flags(peer, extra_flags.get(peer.name, "")) for peer in peers}
+
+
+def default_names(peers: Iterable[str]) -> list[str]:
+    """Return every peer but nanoserve's decode modes, which compare with each other."""
+    return [name for name in peers if not name.endswith(DECODE_MODES)]
 
 
 def _with_flags(peer: Peer, flags: str) -> Peer:

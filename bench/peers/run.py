@@ -23,7 +23,7 @@ from bench.peers.peers import Peer, ServerShape
 from bench.peers.places import peers_folder
 from bench.peers.server_process import ServerFailedError, ServerProcess
 
-CORES = (0, 1)
+NUM_CORES = 2
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,6 @@ class Run:
 
     def measure(self, peers: Sequence[Peer]) -> None:
         """Measure every peer `repeats` times; the file is written after each."""
-        os.sched_setaffinity(0, CORES)  # servers inherit it
         first_round = 1 + max((record["round"] for record in self.records), default=0)
         try:
             for number in range(first_round, first_round + self._plan.repeats):
@@ -128,13 +127,18 @@ class Run:
             server.stop()
 
 
+def pin_to_cores() -> None:
+    """Keep this process, and the servers that it starts, on the same few cores."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:NUM_CORES])
+
+
 def machine_line() -> str:
     """Return processor, cores used and system."""
     text = Path("/proc/cpuinfo").read_text()
     model = text.split("model name")[1].split(":")[1].split("\n")[0].strip()
     has_bf16 = "avx512_bf16" in text
     features = "AVX-512 with BF16" if has_bf16 else "no AVX-512 BF16"
-    return f"{len(CORES)} cores of {model} ({features}), {platform.system()}"
+    return f"{NUM_CORES} cores of {model} ({features}), {platform.system()}"
 
 
 def version_of(peer: Peer) -> str:
