@@ -33,5 +33,5 @@ def make_models() -> None:
         target = model_file(f"{PRESET}-{name}.gguf")
         origin = source if name == _GGUF_TYPES[0] else model_file(f"{PRESET}-{_GGUF_TYPES[0]}.gguf")
         if not target.exists():
-            words = ["--allow-requantize", origin, target, name.upper()]
+            words: list[str | Path] = ["--allow-requantize", origin, target, name.upper()]
             subprocess.run([quantize, *words], check=True, stdout=subprocess.DEVNULL)
