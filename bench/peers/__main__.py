@@ -33,6 +33,7 @@ def main(words: Sequence[str]) -> None:
     running.add_argument("--repeats", type=int, default=3)
     running.add_argument("--port", type=int, default=8000, help="the first that is used")
     running.add_argument("--rates-only", action="store_true", help="no first tokens, no intruders")
+    running.add_argument("--note", default="", help="said on the page of these rounds")
     running.add_argument(
         "--flags", action="append", default=[], help="more flags of one: nanoserve-bf16=--threads 2"
     )
@@ -61,7 +62,7 @@ def _run(asked: argparse.Namespace) -> None:
     if missing:
         sys.exit(f"Not installed: {', '.join(missing)}. Run: python -m bench.peers install")
     levels = tuple(int(level) for level in asked.concurrency.split(","))
-    plan = Plan(levels, asked.repeats, asked.port, not asked.rates_only)
+    plan = Plan(levels, asked.repeats, asked.port, not asked.rates_only, asked.note)
     pin_to_cores()
     Run(plan, asked.results).measure([peers[name] for name in names])
 

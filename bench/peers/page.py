@@ -190,6 +190,8 @@ def _failures(peers: Mapping[str, Sequence[Record]]) -> list[str]:
     lines = []
     for name, rounds in peers.items():
         for record in rounds:
+            if note := record.get("note"):
+                lines.append(f"- {name}, round {record['round']}: {note}")
             for group, figures in record["figures"].items():
                 if error := figures.get("error"):
                     lines.append(f"- {name}, round {record['round']}, {group}: {_last_line(error)}")

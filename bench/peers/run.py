@@ -35,12 +35,14 @@ class Plan:
         repeats: Rounds over all peers.
         port: Of every server; one listens at a time, but for paused ones.
         has_long: Whether first tokens, prefixes and interference are measured too.
+        note: Said on the page of each of these rounds; may be empty.
     """
 
     levels: tuple[int, ...]
     repeats: int
     port: int
     has_long: bool
+    note: str = ""
 
 
 class Run:
@@ -75,6 +77,7 @@ class Run:
             "machine": machine_line(),
             "version": version_of(peer),
             "command": command_line(peer, RATES_SHAPE),
+            "note": self._plan.note,
         }
         figures: Figures = {}
         record["figures"] = figures

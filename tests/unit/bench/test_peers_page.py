@@ -51,11 +51,14 @@ def test_failures_and_short_answers_are_named() -> None:
     """With their round; a peer that did not start has no figures."""
     failed = record("broken", "bf16", 2, 1.0, start={"error": "first\nlast line of its log"})
     early = record("early", "bf16", 1, 1.0)
-    early["figures"]["c=1"]["num_ended_early"] = 3
+    early["figures"]["c=1"] |= {"num_ended_early": 3, "others_cpu_fraction": 0.5}
+    early["note"] = "before the restart"
     page = render([failed, early])
 
     assert "- broken, round 2, start: last line of its log" in page
+    assert "- early, round 1: before the restart" in page
     assert "- early, round 1, c=1: 3 ended early" in page
+    assert "- early, round 1, c=1: disturbed, other processes took 50 % of a core" in page
 
 
 def test_long_prompts_have_a_table_only_where_they_were_measured() -> None:
