@@ -56,8 +56,9 @@ def server_address(base_url: str) -> ServerAddress:
 
 def request_bytes(address: ServerAddress, path: str, headers: dict[str, str], body: bytes) -> bytes:
     """Return a POST with a JSON body; the server is asked to close the connection after it."""
+    host = f"[{address.host}]" if ":" in address.host else address.host
     fields = {
-        "Host": f"{address.host}:{address.port}",
+        "Host": f"{host}:{address.port}",
         "Content-Type": "application/json",
         "Accept": "text/event-stream",
         "Connection": "close",
