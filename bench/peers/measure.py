@@ -109,16 +109,17 @@ class Measurement:
     def _attempt(self, read: Callable[[ServeReport], Figures], load: Figures) -> Figures:
         self._seed += 1
         start_s, before_s = time.perf_counter(), self._others_cpu_s()
+        figures = self._figures_of(read, load)
+        others_s = self._others_cpu_s() - before_s
+        return figures | {"others_cpu_fraction": others_s / (time.perf_counter() - start_s)}
+
+    def _figures_of(self, read: Callable[[ServeReport], Figures], load: Figures) -> Figures:
         try:
             report = run_bench(replace(self._options, seed=self._seed, **load))
         except NanoserveError as error:
-            return {"error": str(error), "others_cpu_fraction": 0.0}
-        others_s = self._others_cpu_s() - before_s
-        figures = read(report)
-        if report.errors:
-            figures["error"] = report.errors.most_common(1)[0][0]
-        figures["others_cpu_fraction"] = others_s / (time.perf_counter() - start_s)
-        return figures
+            return {"error": str(error)}
+        errors = report.errors.most_common(1)
+        return read(report) | ({"error": errors[0][0]} if errors else {})
 
     def _others_cpu_s(self) -> float:
         """Return the processor time of everything but the server and this client."""
