@@ -9,6 +9,7 @@ import typer
 
 from nanoserve import __version__
 from nanoserve.bench.boot_bench_options import BootBenchOptions
+from nanoserve.bench.serve_bench_options import ServeBenchOptions
 from nanoserve.cli.compare_options import VARIED, CompareOptions
 from nanoserve.cli.option_flags import accepts_options, pick_options
 from nanoserve.cli.plan_options import PlanOptions, SearchOptions
@@ -18,10 +19,7 @@ from nanoserve.options import DEFAULT_MODEL, EngineOptions, ServerOptions
 ModelArgument = Annotated[
     str, typer.Argument(help="Preset name, local folder, .gguf file, or Hugging Face hub id.")
 ]
-PlannedModelArgument = Annotated[
-    str | None,
-    typer.Argument(help="Preset name, local folder, config.json, or .gguf file."),
-]
+_PLANNED_MODEL = typer.Argument(help="Preset name, local folder, config.json, or .gguf file.")
 
 # What `bench trace` sets itself: the keys of `bench.tracebench.FIXED_OPTIONS`, which only an
 # import of torch could tell.
@@ -115,7 +113,7 @@ def explain(
 @app.command()
 @accepts_options(PlanOptions, SearchOptions)
 def plan(
-    model: PlannedModelArgument = None,
+    model: Annotated[str | None, _PLANNED_MODEL] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print every formula with its numbers.")
@@ -149,7 +147,7 @@ def plan(
 @accepts_options(PlanOptions, skip=VARIED)
 @accepts_options(CompareOptions)
 def compare(
-    model: PlannedModelArgument,
+    model: Annotated[str, _PLANNED_MODEL],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     **values: object,
 ) -> None:
@@ -170,18 +168,12 @@ app.add_typer(bench, name="bench")
 
 
 @bench.command("serve")
-def bench_serve(
-    url: Annotated[str, typer.Option(help="Where the server listens.")] = "http://127.0.0.1:8000",
-    concurrency: Annotated[int, typer.Option(min=1, help="Requests in flight.")] = 8,
-    num_requests: Annotated[int, typer.Option(min=1, help="Requests in all.")] = 16,
-    prompt_tokens: Annotated[int, typer.Option(min=1, help="Tokens of each prompt.")] = 128,
-    output_tokens: Annotated[int, typer.Option(min=2, help="Tokens of each answer.")] = 128,
-) -> None:
-    """Load the server with random prompts and print its rates."""
-    from nanoserve.bench.servebench import Workload, run_workload
+@accepts_options(ServeBenchOptions)
+def bench_serve(**values: object) -> None:
+    """Load a server of the OpenAI API, this or another, and print its rates."""
+    from nanoserve.cli.bench_serve import run_bench_serve
 
-    workload = Workload(concurrency, num_requests, prompt_tokens, output_tokens)
-    print(run_workload(url, workload).describe())
+    raise typer.Exit(run_bench_serve(pick_options(ServeBenchOptions, values)))
 
 
 @bench.command("trace")

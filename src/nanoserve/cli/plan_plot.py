@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nanoserve.bench.serve_plot import check_can_plot
 from nanoserve.errors import OptionError
 from nanoserve.plan.plan_answer import PlanAnswer
 from nanoserve.plan.plan_chart import LengthFit, fit_by_length, missing_bytes, stack_parts
@@ -60,11 +61,7 @@ def check_plot(path: Path) -> None:
     if path.suffix.lower() not in FORMATS:
         message = f"--plot {path}: write a name that ends with {', '.join(FORMATS)}."
         raise OptionError(message)
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ModuleNotFoundError:
-        message = "--plot needs matplotlib. Install it: pip install 'nanoserve[plot]'"
-        raise OptionError(message) from None
+    check_can_plot()
 
 
 def write_plot(plan: PlanAnswer, path: Path) -> None:

@@ -123,8 +123,8 @@ def _changes(plan: PlanAnswer) -> Iterator[Change]:
     for count in valid_tp(query.model.shape, _MOST_GPUS):
         if count > query.ranks and count & (count - 1) == 0:
             num_gpus = count * query.pp
-            fields = {"num_gpus": num_gpus, "tp": count}
-            yield Change(f"--num-gpus {num_gpus} --tp {count}", f"{num_gpus} GPUs", fields)
+            ranks = {"num_gpus": num_gpus, "tp": count}
+            yield Change(f"--num-gpus {num_gpus} --tp {count}", f"{num_gpus} GPUs", ranks)
 
 
 def _free_changes(plan: PlanAnswer) -> Iterator[Change]:
