@@ -6,23 +6,9 @@ Needs matplotlib, which the extra `plot` installs; nothing else does.
 from pathlib import Path
 
 from nanoserve.bench.serve_report import ServeReport
-from nanoserve.errors import OptionError
 
 _BIN_S = 1.0  # of the rate over time
 _SIZE_INCHES = (11.0, 7.0)
-
-
-def check_can_plot() -> None:
-    """Refuse before the load rather than after it.
-
-    Raises:
-        OptionError: matplotlib is not installed.
-    """
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError:
-        message = "--plot needs matplotlib. Install it: pip install 'nanoserve[plot]'"
-        raise OptionError(message) from None
 
 
 def write_plot(report: ServeReport, path: Path) -> None:

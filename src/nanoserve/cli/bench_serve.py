@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from nanoserve.bench.plot_library import check_can_plot
 from nanoserve.bench.serve_bench_options import ServeBenchOptions
-from nanoserve.bench.serve_plot import check_can_plot, write_plot
+from nanoserve.bench.serve_plot import write_plot
 from nanoserve.bench.servebench import num_counted, run_bench
 from nanoserve.errors import OptionError
 from nanoserve.launch.progress_bar import progress_bar

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nanoserve.cli.plan_options import PlanOptions, SearchOptions
-from nanoserve.cli.plan_plot import check_plot, write_plot
 from nanoserve.cli.this_machine import machine_gpus, machine_memory
 from nanoserve.errors import DoesNotFitError, OptionError, UnsupportedModelError
 from nanoserve.plan.compare_table import remedy_lines, search_lines
-from nanoserve.plan.plan_answer import answer
+from nanoserve.plan.plan_answer import PlanAnswer, answer
 from nanoserve.plan.plan_formulas import formula_lines
 from nanoserve.plan.plan_json import plan_as_dict, remedies_as_list, search_as_dict
 from nanoserve.plan.plan_query import DEFAULT_ENGINE, PlanQuery
@@ -36,12 +35,7 @@ def run_plan(model: str, options: PlanOptions, *, as_json: bool, explain: bool) 
     Raises:
         NanoserveError: The model, the GPU or an option is refused; `main` prints it.
     """
-    path = None if options.plot is None else Path(options.plot)
-    if path is not None:
-        check_plot(path)
-    plan = answer(query_of(model, options))
-    if path is not None:
-        write_plot(plan, path)
+    plan = _drawn(model, options, Path(options.plot)) if options.plot else _planned(model, options)
     if as_json:
         print(
             json.dumps(
@@ -57,13 +51,27 @@ def run_plan(model: str, options: PlanOptions, *, as_json: bool, explain: bool) 
     return FITS if plan.fits else DOES_NOT_FIT
 
 
+def _planned(model: str, options: PlanOptions) -> PlanAnswer:
+    return answer(query_of(model, options))
+
+
+def _drawn(model: str, options: PlanOptions, path: Path) -> PlanAnswer:
+    """Plan and draw; what draws is imported for it alone."""
+    from nanoserve.cli.plan_plot import check_plot, write_plot
+
+    check_plot(path)
+    plan = _planned(model, options)
+    write_plot(plan, path)
+    return plan
+
+
 def run_find(model: str, options: PlanOptions, search: SearchOptions, *, as_json: bool) -> int:
     """Print what was looked for and return the exit code: 0 where it was found, else 4.
 
     Raises:
         NanoserveError: The model, the GPU or an option is refused; `main` prints it.
     """
-    found = find(answer(query_of(model, options)), search.find or "", search.users)
+    found = find(_planned(model, options), search.find or "", search.users)
     if as_json:
         print(json.dumps(search_as_dict(found), indent=2))
     else:

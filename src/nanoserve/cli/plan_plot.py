@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nanoserve.bench.serve_plot import check_can_plot
+from nanoserve.bench.plot_library import check_can_plot
 from nanoserve.errors import OptionError
 from nanoserve.plan.plan_answer import PlanAnswer
 from nanoserve.plan.plan_chart import LengthFit, fit_by_length, missing_bytes, stack_parts
