@@ -7,6 +7,8 @@ serves one ragged crowd in every decode mode, short requests finishing first:
    eager's tokens.
 2. bfloat16: the budget planned and measured, line by line, and the time between two tokens
    of a request: median and 99th percentile of each mode.
+3. bfloat16, one request: tokens a second, and the share of the floor, which is what reading
+   the weights once takes at the bandwidth measured here.
 
     python scripts/gpu_check.py
     python scripts/gpu_check.py --device cpu --tiny     no device: the same checks, in seconds
@@ -37,6 +39,7 @@ from nanoserve.runner.device_memory import probe_of
 from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.spec.model_spec import ModelSpec
 from nanoserve.text.tokenizer import Tokenizer
+from nanoserve.units import GIB, MIB
 
 LLAMA_1B = ModelSpec(
     architecture="llama",
@@ -145,6 +148,7 @@ class Check:
     device: Literal["cpu", "cuda"]
     crowd: list[GenerationRequest]
     max_model_len: int
+    measured_bandwidth: float
 
     def boot(self, dtype: str, mode: DecodeMode, **changes: object) -> BootedEngine:
         """Boot one mode; prompts are computed every time they are served."""
@@ -211,8 +215,43 @@ def measure(check: Check, modes: dict[str, dict[str, Any]]) -> None:
         first = first or outcome
         print(f"between tokens: p50 {p50:.2f} ms, p99 {p99:.2f} ms; ", end="")
         print(f"{_share(first, outcome):.1%} of tokens differ from the first mode's")
+        print(describe_alone(decode_alone(booted), booted, check.measured_bandwidth))
         del booted
         release()
+
+
+def decode_alone(booted: BootedEngine) -> float:
+    """Return the seconds of a decode step of one request, the median of many."""
+    num_tokens = booted.limits.max_model_len // 2
+    sampling = SamplingParams(num_tokens, temperature=0.0, ignore_eos=True)
+    outcome = serve(booted, [GenerationRequest("alone", (1, 2, 3), sampling)])
+    return statistics.median(outcome.gaps_s)
+
+
+def describe_alone(step_s: float, booted: BootedEngine, bandwidth: float) -> str:
+    """Return tokens a second of one request, and how near the floor that is.
+
+    Args:
+        step_s: Seconds of a step.
+        booted: Whose weights a step reads, all of them: the embedding is the head.
+        bandwidth: Bytes a second.
+    """
+    floor_s = booted.plan.weight_bytes / bandwidth
+    return (
+        f"alone: {1 / step_s:.1f} tokens/s, {1000 * step_s:.2f} ms a step; floor "
+        f"{1000 * floor_s:.2f} ms at {bandwidth / 1e9:,.0f} GB/s: {floor_s / step_s:.0%} of it"
+    )
+
+
+def measure_bandwidth(device: str, num_bytes: int) -> float:
+    """Return the bytes a second at which the device adds up a tensor, the best of some tries."""
+    values = torch.zeros(num_bytes // 4, dtype=torch.float32, device=device)
+    best_s = float("inf")
+    for _ in range(10):
+        started = time.perf_counter()
+        values.sum().item()  # waits for the device
+        best_s = min(best_s, time.perf_counter() - started)
+    return num_bytes / best_s
 
 
 def release() -> None:
@@ -245,11 +284,13 @@ def main(
         raise typer.BadParameter(device)
     spec, num_requests, longest = (TINY, 12, 40) if tiny else (LLAMA_1B, 24, 200)
     crowd = make_crowd(spec, num_requests, longest)
-    check = Check(spec, device, crowd, 512 if tiny else 2048)  # type: ignore[arg-type]
+    bandwidth = measure_bandwidth(device, 64 * MIB if tiny else GIB)
+    check = Check(spec, device, crowd, 512 if tiny else 2048, bandwidth)  # type: ignore[arg-type]
     problems = check_equality(check)
     modes: dict[str, dict[str, Any]] = {"eager": {"mode": "eager"}}
     if device == "cuda":
         modes["compiled"] = {"mode": "eager", "compile": True}
+        modes["captured, torch attention"] = {"mode": "captured", "attention_backend": "torch"}
     measure(check, modes | {"captured": {"mode": "captured"}})
     for problem in problems:
         print(f"MISMATCH: {problem}", file=sys.stderr)

@@ -12,7 +12,7 @@ from nanoserve.errors import OptionError
 Device = Literal["auto", "cpu", "cuda"]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 DecodeMode = Literal["auto", "eager", "bucketed", "captured"]
-AttentionChoice = Literal["auto", "torch", "native"]
+AttentionChoice = Literal["auto", "torch", "native", "flashinfer"]
 KVPoolSizing = Literal["auto", "fill", "demand"]
 MemoryPolicy = Literal["device", "process"]
 
@@ -89,8 +89,8 @@ class EngineOptions:
     )
     attention_backend: AttentionChoice = _option(
         "auto",
-        "operators between the matrix products: torch, or native (C++ built on this machine, "
-        "for the CPU); auto is native on CPU where there is a compiler",
+        "what attends: torch; native (C++ built on this machine, for the CPU, with the other "
+        "operators of a layer); flashinfer (for CUDA); auto is native or flashinfer where there is one",
     )
     decode_mode: DecodeMode = _option(
         "auto",

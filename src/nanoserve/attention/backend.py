@@ -3,6 +3,7 @@
 A backend knows the paged pool's layout and nothing of models or schedules.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -63,6 +64,25 @@ class DecodeBuffers:
     block_size: int
 
 
+@dataclass(frozen=True, slots=True)
+class HostRows:
+    """What a padded decode step was loaded with, as host ints; valid until the next one.
+
+    Attributes:
+        context_lens: KV length of each row; 1 for padding.
+        block_tables: Row after row, each padded with its own last block.
+        num_columns: Blocks of a row.
+    """
+
+    context_lens: Sequence[int]
+    block_tables: Sequence[int]
+    num_columns: int
+
+    def table(self, row: int) -> Sequence[int]:
+        """Return the blocks of a row."""
+        return self.block_tables[row * self.num_columns : (row + 1) * self.num_columns]
+
+
 class AttentionBackend(Protocol):
     """Paged attention over a pool of `[num_blocks, block_size, K, D]` per layer."""
 
@@ -72,6 +92,13 @@ class AttentionBackend(Protocol):
 
         True: a step is recorded for each (rows, width). False: lengths are read from the
         device, and the width is always the longest context.
+        """
+        ...
+
+    def schedule(self, buffers: DecodeBuffers, rows: HostRows, dtype: Any) -> None:
+        """Get ready, on the host, for a padded step that is about to run or to be replayed.
+
+        Called each time, before `prepare_decode` where that is called at all.
         """
         ...
 

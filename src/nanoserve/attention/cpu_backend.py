@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nanoserve.attention.backend import AttentionInputs, DecodeBuffers
+from nanoserve.attention.backend import AttentionInputs, DecodeBuffers, HostRows
 from nanoserve.attention.native_result import new_result
 from nanoserve.errors import KernelError
 from nanoserve.kernels.kernel_library import KernelLibrary
@@ -94,6 +94,9 @@ class CpuAttention:
         args, tensors = self._place(inputs, max(inputs.host_context_lens), dtype)
         args.query_starts = inputs.query_starts.data_ptr()
         return PreparedCpuStep(args, (*tensors, inputs.query_starts), torch.get_num_threads())
+
+    def schedule(self, buffers: DecodeBuffers, rows: HostRows, dtype: torch.dtype) -> None:
+        """Nothing to do: lengths are read from memory as the step runs."""
 
     def prepare_decode(self, buffers: DecodeBuffers, dtype: torch.dtype) -> PreparedCpuStep:
         """Note the addresses; there is room for partial results of the whole width."""

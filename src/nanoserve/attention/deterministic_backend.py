@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nanoserve.attention.backend import AttentionInputs, DecodeBuffers
+from nanoserve.attention.backend import AttentionInputs, DecodeBuffers, HostRows
 from nanoserve.attention.torch_backend import similar_lengths, store_kv
 from nanoserve.plan.capture_cost import gathered_arena_bytes
 from nanoserve.spec.model_spec import ModelSpec
@@ -78,6 +78,9 @@ class DeterministicAttention:
             runs.extend(self._run_chunk(inputs, request))
         fresh_blocks = inputs.fresh_blocks if inputs.fresh_blocks.numel() else None
         return PreparedRuns(inputs.slot_mapping, fresh_blocks, tuple(runs))
+
+    def schedule(self, buffers: DecodeBuffers, rows: HostRows, dtype: torch.dtype) -> None:
+        """Nothing to do: lengths are read from tensors as the step runs."""
 
     def prepare_decode(self, buffers: DecodeBuffers, dtype: torch.dtype) -> PreparedRuns:
         """Gather every row's whole table, and hide what lies past its context by a mask."""

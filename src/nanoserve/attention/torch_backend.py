@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nanoserve.attention.backend import AttentionInputs, DecodeBuffers
+from nanoserve.attention.backend import AttentionInputs, DecodeBuffers, HostRows
 from nanoserve.plan.capture_cost import gathered_arena_bytes
 from nanoserve.units import ceil_div
 
@@ -95,6 +95,9 @@ class TorchAttention:
         return gathered_arena_bytes(
             self._num_heads, self._num_kv_heads * self._head_dim, rows, width
         )
+
+    def schedule(self, buffers: DecodeBuffers, rows: HostRows, dtype: torch.dtype) -> None:
+        """Nothing to do: lengths are read from tensors as the step runs."""
 
     def prepare_decode(self, buffers: DecodeBuffers, dtype: torch.dtype) -> PreparedStep:
         """Gather every row's whole table, and hide what lies past its context by a mask."""

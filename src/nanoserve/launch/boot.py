@@ -19,10 +19,12 @@ from nanoserve.attention.backend import AttentionBackend
 from nanoserve.attention.select import select_backend
 from nanoserve.engine.engine_core import EngineCore
 from nanoserve.engine.step_trace import open_step_trace
+from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.launch.boot_model import BootModel, read_model
 from nanoserve.launch.boot_summary import check_writable, report_boot, write_report
 from nanoserve.launch.capture_stage import prepare_graphs, recorder_for
 from nanoserve.launch.cpu_kernels import find_kernels, native_steps
+from nanoserve.launch.cuda_attention import find_flashinfer
 from nanoserve.launch.find_device import device_facts, find_device
 from nanoserve.launch.memory_stages import (
     allocate_pool,
@@ -48,6 +50,7 @@ from nanoserve.runner.model_runner import ModelRunner
 from nanoserve.sched.admission import EngineLimits
 from nanoserve.sched.scheduler import Scheduler
 from nanoserve.sched.step_pace import StepPace
+from nanoserve.spec.model_spec import ModelSpec
 from nanoserve.text.chat_template import ChatTemplate
 from nanoserve.text.grammar import LLGuidanceCompiler
 from nanoserve.text.grammar_spec import GrammarCompiler
@@ -128,7 +131,7 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
     trace = None if options.trace_file is None else open_step_trace(options.trace_file)
     device = find_device(options.device)
     kernels = find_kernels(options.attention_backend, model.spec, device, stages)
-    backend = select_backend(model.spec, device, kernels, options.deterministic)
+    backend = _find_backend(model.spec, options, device, kernels, stages)
     step_kernels = native_steps(kernels, options.compile)
     facts = _facts(model, backend, options.block_size, is_native=step_kernels is not None)
     plan = _plan(model, options, facts, stages)
@@ -173,6 +176,17 @@ def _facts(
     return step_facts(
         model.spec, backend.depends_on_width, backend.arena_bytes, block_size, is_native
     )
+
+
+def _find_backend(
+    spec: ModelSpec,
+    options: EngineOptions,
+    device: torch.device,
+    kernels: KernelLibrary | None,
+    stages: Stages,
+) -> AttentionBackend:
+    flashinfer = find_flashinfer(options, spec, device, stages)
+    return select_backend(spec, device, kernels, options.deterministic, flashinfer)
 
 
 def _plan(

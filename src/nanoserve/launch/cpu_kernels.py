@@ -20,7 +20,7 @@ def find_kernels(
     Raises:
         KernelError: They were asked for and cannot serve.
     """
-    if choice == "torch" or (choice == "auto" and device.type != "cpu"):
+    if choice in ("torch", "flashinfer") or (choice == "auto" and device.type != "cpu"):
         return None
     with stages.run("kernels") as stage:
         try:

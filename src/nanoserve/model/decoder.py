@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nanoserve.attention.backend import AttentionBackend, AttentionInputs, DecodeBuffers
+from nanoserve.attention.backend import AttentionBackend, AttentionInputs, DecodeBuffers, HostRows
 from nanoserve.errors import InvariantError
 from nanoserve.model.layer_ops import LayerOps, TorchOps
 from nanoserve.model.layers import MLP, Attention, Linear, RMSNorm
@@ -109,6 +109,10 @@ class Decoder(nn.Module):
         """
         hidden = self.hidden_states(token_ids, positions, kv_layers, inputs)
         return self.logits(hidden.index_select(0, logit_rows))
+
+    def schedule(self, buffers: DecodeBuffers, rows: HostRows) -> None:
+        """Let the backend get ready for a padded step; see `AttentionBackend.schedule`."""
+        self._backend.schedule(buffers, rows, self.norm.weight.dtype)
 
     def hidden_states(
         self,

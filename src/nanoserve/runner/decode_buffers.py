@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nanoserve.attention.backend import DecodeBuffers
+from nanoserve.attention.backend import DecodeBuffers, HostRows
 from nanoserve.plan.boot_checks import BufferShape
 from nanoserve.runner.kv_pool import KVPool
 from nanoserve.sched.batch_layout import BatchLayout
@@ -88,8 +88,8 @@ class StaticBuffers:
         )
         return StaticStep(token_ids, positions, attention, self._logits[:rows])
 
-    def load(self, layout: BatchLayout | None, shape: Shape) -> None:
-        """Copy a step in and pad it to `shape`.
+    def load(self, layout: BatchLayout | None, shape: Shape) -> HostRows:
+        """Copy a step in, pad it to `shape`, and return what its rows are.
 
         Args:
             layout: Decodes alone, no more of them and none longer than `shape` says; None
@@ -115,6 +115,7 @@ class StaticBuffers:
         step = self.step(shape)
         self._fill(step.attention.context_lens, context_lens)
         self._fill(step.attention.block_tables, block_tables)
+        return HostRows(context_lens, block_tables, num_columns)
 
     def _padding_rows(self, rows: int, num_columns: int) -> tuple["array[int]", ...]:
         """Return columns, lengths and tables of padding: token 0 alone, written to the sink."""

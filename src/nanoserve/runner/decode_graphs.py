@@ -96,7 +96,7 @@ class DecodeGraphs:
         shape = self._shape_for(layout)
         if shape is None:
             return None
-        self._buffers.load(layout, shape)
+        self._load(layout, shape)
         outcome = self._execute(shape)
         if outcome is None:
             return None
@@ -113,7 +113,7 @@ class DecodeGraphs:
             False if the device has no memory for it. It is dropped: a step that would need
             it, or a larger one, runs eagerly.
         """
-        self._buffers.load(None, shape)
+        self._load(None, shape)
         if self._recorder is not None:
             return self._record(shape, self._recorder)
         try:
@@ -122,6 +122,10 @@ class DecodeGraphs:
             self._drop(shape, error)
             return False
         return True
+
+    def _load(self, layout: BatchLayout | None, shape: Shape) -> None:
+        rows = self._buffers.load(layout, shape)
+        self._model.schedule(self._buffers.step(shape).attention, rows)
 
     def _shape_for(self, layout: BatchLayout) -> Shape | None:
         num_rows = len(layout.context_lens)

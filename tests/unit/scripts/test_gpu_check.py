@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -22,6 +22,7 @@ def test_tiny_check_passes_on_the_cpu() -> None:
     assert result.returncode == 0, result.stderr
     assert "three modes" in result.stdout
     assert result.stdout.count("between tokens: p50") == 2
+    assert result.stdout.count("alone: ") == 2
     assert "kv pool" in result.stdout
 
 
@@ -64,3 +65,19 @@ def test_another_token_or_bit_is_a_mismatch(script: ModuleType) -> None:
         "captured and bucketed answer differently",
     ]
     assert mismatches(script, change_bit) == ["captured and bucketed write different K and V"]
+
+
+def test_the_floor_is_weights_over_bandwidth(script: ModuleType) -> None:
+    """3.35 GB at 3.35 TB/s take 1 ms; a step of 1.25 ms is at 80 % of the floor."""
+    booted = SimpleNamespace(plan=SimpleNamespace(weight_bytes=3_350_000_000))
+
+    words = script.describe_alone(0.00125, booted, 3.35e12)
+
+    assert words == (
+        "alone: 800.0 tokens/s, 1.25 ms a step; floor 1.00 ms at 3,350 GB/s: 80% of it"
+    )
+
+
+def test_bandwidth_is_measured_in_bytes_a_second(script: ModuleType) -> None:
+    """Somewhere between a very slow and a very fast memory."""
+    assert 1e8 < script.measure_bandwidth("cpu", 1 << 24) < 1e13
