@@ -135,6 +135,7 @@ class CpuAttention:
             block_size=inputs.block_size,
             window=self._window,
             dtype=dtype_code(dtype),
+            kv_dtype=dtype_code(dtype),
         )
         tensors = (inputs.slot_mapping, inputs.block_tables, inputs.context_lens, partials)
         return args, tensors
