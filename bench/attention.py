@@ -1,4 +1,4 @@
-"""What attention costs by itself: `python bench/attention.py [dtype ...]`.
+"""What attention costs by itself: `python bench/attention.py [dtype[/pool dtype] ...]`.
 
 All layers of SmolLM2-135M, over a pool filled at random whose blocks lie in no order, so that
 nothing comes from a cache. Prints the milliseconds of a decode step and how fast it reads
@@ -70,12 +70,24 @@ def step_inputs(lengths: list[tuple[int, int]]) -> tuple[AttentionInputs, int]:
     return build_step_inputs(layout, CPU).attention, sum(counts)
 
 
-def measure(spec: ModelSpec, dtype: torch.dtype, lengths: list[tuple[int, int]]) -> Timing:
-    """Attend in every layer, over and over, and return the median."""
-    inputs, num_blocks = step_inputs(lengths)
+def random_pool(spec: ModelSpec, num_blocks: int, dtype: torch.dtype) -> KVPool:
     pool = KVPool(spec, num_blocks, BLOCK_SIZE, dtype, CPU)
     for side in (side for layer in pool.layers for side in layer):
-        side.normal_()
+        if dtype == torch.int8:
+            num_values = BLOCK_SIZE * spec.kv_size
+            side[:, :num_values].random_(-127, 128)
+            side[:, num_values:].view(torch.float32).fill_(0.02)
+        else:
+            side.copy_(torch.randn(side.shape))
+    return pool
+
+
+def measure(
+    spec: ModelSpec, dtype: torch.dtype, kv_dtype: torch.dtype, lengths: list[tuple[int, int]]
+) -> Timing:
+    """Attend in every layer, over and over, and return the median."""
+    inputs, num_blocks = step_inputs(lengths)
+    pool = random_pool(spec, num_blocks, kv_dtype)
     backend = CpuAttention(load_kernels(), spec)
     num_tokens = sum(num_new for num_new, _ in lengths)
     num_heads, num_kv_heads = spec.num_heads, spec.num_kv_heads
@@ -92,25 +104,32 @@ def measure(spec: ModelSpec, dtype: torch.dtype, lengths: list[tuple[int, int]])
     return Timing(1000 * statistics.median(seconds), kv_bytes)
 
 
+def dtypes_of(name: str) -> tuple[torch.dtype, torch.dtype]:
+    """Return the compute dtype and the pool's of a name such as `bfloat16/int8`."""
+    compute, _, stored = name.partition("/")
+    return getattr(torch, compute), getattr(torch, stored or compute)
+
+
 def main() -> None:
     """Print the tables of the dtypes named, or of all."""
     spec = read_model("smollm2").spec
-    names = sys.argv[1:] or ["float32", "bfloat16", "float16"]
+    names = sys.argv[1:] or ["float32", "bfloat16", "bfloat16/int8", "bfloat16/float8_e4m3fn"]
     print(f"{torch.get_num_threads()} threads, {load_kernels().describe()}")
-    print("decode    rows  context       ms     GB/s")
+    print("decode                 rows  context       ms     GB/s")
     for name in names:
         for rows, context in DECODES:
-            timing = measure(spec, getattr(torch, name), [(1, context - 1)] * rows)
+            timing = measure(spec, *dtypes_of(name), [(1, context - 1)] * rows)
             figures = f"{timing.milliseconds:8.2f} {timing.gb_per_s:8.1f}"
-            print(f"{name:9} {rows:4} {context:8} {figures}", flush=True)
-    print("prefill   new   before        ms  GFLOP/s")
+            print(f"{name:22} {rows:4} {context:8} {figures}", flush=True)
+    print("prefill                 new   before       ms  GFLOP/s")
     for name in names:
         for new, before in CHUNKS:
-            timing = measure(spec, getattr(torch, name), [(new, before)])
+            timing = measure(spec, *dtypes_of(name), [(new, before)])
             pairs = new * before + new * (new + 1) // 2
             flops = 4 * spec.num_layers * spec.num_heads * spec.head_dim * pairs
             rate = flops / timing.milliseconds / 1e6
-            print(f"{name:9} {new:4} {before:8} {timing.milliseconds:8.2f} {rate:8.0f}", flush=True)
+            figures = f"{timing.milliseconds:8.2f} {rate:8.0f}"
+            print(f"{name:22} {new:4} {before:8} {figures}", flush=True)
 
 
 if __name__ == "__main__":

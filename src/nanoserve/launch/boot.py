@@ -129,7 +129,11 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
     kernels = find_kernels(options.attention_backend, model.spec, device, stages)
     backend = select_backend(model.spec, device, kernels, options.deterministic)
     facts = step_facts(
-        model.spec, backend.depends_on_width, backend.arena_bytes, options.block_size
+        model.spec,
+        backend.depends_on_width,
+        backend.arena_bytes,
+        options.block_size,
+        backend.kv_cache_dtypes,
     )
     plan = _plan(model, options, facts, stages)
     torch.set_num_threads(plan.threads)
@@ -212,8 +216,9 @@ def _note_all(notes: tuple[str, ...], stages: Stages) -> None:
 
 
 def _describe_plan(plan: BootPlan) -> str:
+    kv = "" if plan.kv_cache_dtype == plan.dtype else f", KV as {plan.kv_cache_dtype}"
     return (
-        f"{plan.dtype} on {plan.device.name}, {plan.threads} threads; {plan.max_num_seqs} requests "
+        f"{plan.dtype}{kv} on {plan.device.name}, {plan.threads} threads; {plan.max_num_seqs} requests "
         f"of {plan.max_model_len:,} tokens; {plan.max_num_batched_tokens:,} tokens a step; "
         f"uses {format_bytes(plan.planned_bytes)} of {format_bytes(plan.device.free_bytes)} free"
     )

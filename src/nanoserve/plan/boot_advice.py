@@ -50,6 +50,7 @@ def memory_advice(
         *smaller[:2],
         _pool_size(error.budget, options, demand),
         smaller[2],
+        {"kv_cache_dtype": "int8"} if options.kv_cache_dtype == "auto" else None,
         {"dtype": "bfloat16"} if choices.dtype == "float32" else None,
         _eager(options),
     ]

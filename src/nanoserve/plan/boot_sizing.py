@@ -40,7 +40,11 @@ def torch_backend_facts(spec: ModelSpec, block_size: int) -> BackendFacts:
 
 
 def step_facts(
-    spec: ModelSpec, depends_on_width: bool, attention_bytes: ArenaBytes, block_size: int
+    spec: ModelSpec,
+    depends_on_width: bool,
+    attention_bytes: ArenaBytes,
+    block_size: int,
+    kv_cache_dtypes: tuple[str, ...] = ("auto",),
 ) -> BackendFacts:
     """Return what a whole recorded step takes: its attention, and the logits it leaves behind.
 
@@ -51,13 +55,14 @@ def step_facts(
         depends_on_width: As the attention backend says.
         attention_bytes: What its attention takes, by rows and width.
         block_size: Tokens per block.
+        kv_cache_dtypes: How it can store K and V.
     """
 
     def step_bytes(rows: int, width: int) -> int:
         logits_bytes = rows * spec.vocab_size * LOGIT_BYTES
         return attention_bytes(rows, round_up(width, block_size)) + logits_bytes
 
-    return BackendFacts(depends_on_width, step_bytes)
+    return BackendFacts(depends_on_width, step_bytes, kv_cache_dtypes)
 
 
 def pool_demand(spec: ModelSpec, options: EngineOptions, choices: BootChoices) -> PoolDemand:
@@ -66,7 +71,9 @@ def pool_demand(spec: ModelSpec, options: EngineOptions, choices: BootChoices) -
         options.max_num_seqs,
         choices.max_model_len,
         options.block_size,
-        kv_bytes_per_block(spec, options.block_size, choices.itemsize),
+        kv_bytes_per_block(
+            spec, options.block_size, choices.itemsize, options.kv_cache_dtype
+        ),
         num_sink_blocks=0 if choices.decode_mode == "eager" else 1,
     )
 

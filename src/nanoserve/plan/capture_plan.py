@@ -44,15 +44,17 @@ class CaptureRequest:
 
 @dataclass(frozen=True, slots=True)
 class BackendFacts:
-    """What the attention backend says of its recorded steps.
+    """What the attention backend says of its recorded steps, and of the pool it reads.
 
     Attributes:
         depends_on_width: Whether a step is recorded for each width, or one serves them all.
         arena_bytes: What a shape takes beside its inputs and outputs.
+        kv_cache_dtypes: Values of `--kv-cache-dtype` it serves.
     """
 
     depends_on_width: bool
     arena_bytes: ArenaBytes
+    kv_cache_dtypes: tuple[str, ...] = ("auto",)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nanoserve.plan.sharding import groups_on_rank, kv_heads_on_rank
+from nanoserve.spec.kv_format import KVFormat, find_kv_format
 from nanoserve.spec.model_shape import AttentionShape, LayerShape, ModelShape, StateShape
 from nanoserve.units import ceil_div, round_up
 
@@ -30,6 +31,8 @@ class CacheFormat:
         num_spec_tokens: Tokens guessed ahead, for which convolutions remember more.
         num_states: States of one request in each recurrent layer: 2 where vLLM aligns them
             with blocks to cache prefixes.
+        kv_format: How K and V are stored where a value's bytes do not say it: scales among
+            them, blocks; None for `itemsize` bytes each.
     """
 
     itemsize: int = 2
@@ -39,12 +42,14 @@ class CacheFormat:
     max_num_batched_tokens: int = 8192
     num_spec_tokens: int = 0
     num_states: int = 1
+    kv_format: KVFormat | None = None
 
 
 def attention_bytes_per_token(attention: AttentionShape, cache: CacheFormat) -> int:
     """Return the bytes one token takes in one layer, on one rank.
 
-    K and V of the KV heads on this rank, `heads * (k_dim + v_dim) * itemsize`. A latent is one
+    K and V of the KV heads on this rank, `heads * (k_dim + v_dim) * itemsize`, or what the
+    format says a head takes. A latent is one
     vector and whole on every rank; an indexer's key comes on top, in fp8. A layer that reads
     another's K and V takes nothing.
 
@@ -53,12 +58,14 @@ def attention_bytes_per_token(attention: AttentionShape, cache: CacheFormat) -> 
     """
     if attention.shares_with is not None:
         return 0
+    kv_format = cache.kv_format or find_kv_format("auto", cache.itemsize)
     index_bytes = attention.index_dim + 4 * ceil_div(attention.index_dim, _INDEX_SCALE_VALUES)
     if attention.latent is not None:
-        width = attention.latent.kv_lora_rank + attention.latent.rope_dim
-        return width * cache.itemsize + index_bytes
+        rank, rope_dim = attention.latent.kv_lora_rank, attention.latent.rope_dim
+        return kv_format.latent_bytes(rank, rope_dim) + index_bytes
     heads = kv_heads_on_rank(attention.num_kv_heads, cache.tp)
-    return heads * (attention.head_dim + attention.v_head_dim) * cache.itemsize + index_bytes
+    dims = (attention.head_dim, attention.v_head_dim)
+    return heads * sum(map(kv_format.head_bytes, dims)) + index_bytes
 
 
 def state_bytes(state: StateShape, cache: CacheFormat) -> int:
