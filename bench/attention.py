@@ -46,6 +46,7 @@ class Timing:
 
     @property
     def gb_per_s(self) -> float:
+        """How fast K and V were read."""
         return self.kv_bytes / self.milliseconds / 1e6
 
 
@@ -71,6 +72,7 @@ def step_inputs(lengths: list[tuple[int, int]]) -> tuple[AttentionInputs, int]:
 
 
 def random_pool(spec: ModelSpec, num_blocks: int, dtype: torch.dtype) -> KVPool:
+    """Return a pool of numbers as they could be."""
     pool = KVPool(spec, num_blocks, BLOCK_SIZE, dtype, CPU)
     for side in (side for layer in pool.layers for side in layer):
         if dtype == torch.int8:

@@ -181,7 +181,9 @@ def _plan(
     return BootPlan(
         device=device,
         dtype=choices.dtype,
-        kv_cache_dtype=choices.dtype if options.kv_cache_dtype == "auto" else options.kv_cache_dtype,
+        kv_cache_dtype=choices.dtype
+        if options.kv_cache_dtype == "auto"
+        else options.kv_cache_dtype,
         threads=options.threads or device.num_cores,
         max_num_seqs=options.max_num_seqs,
         max_model_len=choices.max_model_len,

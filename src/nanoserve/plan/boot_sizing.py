@@ -71,9 +71,7 @@ def pool_demand(spec: ModelSpec, options: EngineOptions, choices: BootChoices) -
         options.max_num_seqs,
         choices.max_model_len,
         options.block_size,
-        kv_bytes_per_block(
-            spec, options.block_size, choices.itemsize, options.kv_cache_dtype
-        ),
+        kv_bytes_per_block(spec, options.block_size, choices.itemsize, options.kv_cache_dtype),
         num_sink_blocks=0 if choices.decode_mode == "eager" else 1,
     )
 

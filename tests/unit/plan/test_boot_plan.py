@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from nanoserve.errors import CaptureTooSmall, DoesNotFitError, OptionError
-from nanoserve.options import EngineOptions
+from nanoserve.options import EngineOptions, KVCacheDType
 from nanoserve.plan.boot_plan import plan_boot, replan_kv_pool
 from nanoserve.plan.capture_plan import BackendFacts
 from nanoserve.plan.memory_budget import MemoryReading
@@ -58,7 +58,7 @@ ALL_KV = BackendFacts(False, lambda rows, width: 0, kv_cache_dtypes=("auto", "in
 
 
 @pytest.mark.parametrize(("name", "head_bytes"), [("auto", 256), ("int8", 68), ("fp8", 64)])
-def test_the_pool_is_planned_as_it_is_stored(name: str, head_bytes: int) -> None:
+def test_the_pool_is_planned_as_it_is_stored(name: KVCacheDType, head_bytes: int) -> None:
     """As many blocks, of what a head takes, its scale included; the plan says which."""
     plan = plan_boot(SMOLLM2, EngineOptions(kv_cache_dtype=name), CPU, ALL_KV)
 

@@ -38,14 +38,13 @@ struct PairItems {
   }
 };
 
-// Makes pairs of 2 * LANES components of two vectors, those of a first.
+// Pairs each of 2 * LANES components of a with that of b.
 inline void zip_pairs(const bf16* a, const bf16* b, f32v& low, f32v& high) {
-  const __m512i first = _mm512_add_epi32(_mm512_set1_epi32(32 << 16),
-                                         _mm512_mullo_epi32((__m512i)lane_numbers(), _mm512_set1_epi32(0x10001)));
-  const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(0x100010));
+  const i32v first = lane_numbers() * 0x10001 + (32 << 16);  // component i of a, of b
+  const i32v second = first + 16 * 0x10001;
   __m512i a_vector = _mm512_loadu_si512(a), b_vector = _mm512_loadu_si512(b);
-  low = (f32v)_mm512_permutex2var_epi16(a_vector, first, b_vector);
-  high = (f32v)_mm512_permutex2var_epi16(a_vector, second, b_vector);
+  low = (f32v)_mm512_permutex2var_epi16(a_vector, (__m512i)first, b_vector);
+  high = (f32v)_mm512_permutex2var_epi16(a_vector, (__m512i)second, b_vector);
 }
 
 template <class T>
