@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from nanoserve.attention.backend import AttentionBackend
 from nanoserve.attention.select import select_backend
 from nanoserve.engine.engine_core import EngineCore
 from nanoserve.engine.step_trace import open_step_trace
@@ -128,13 +129,7 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
     device = find_device(options.device)
     kernels = find_kernels(options.attention_backend, model.spec, device, stages)
     backend = select_backend(model.spec, device, kernels, options.deterministic)
-    facts = step_facts(
-        model.spec,
-        backend.depends_on_width,
-        backend.arena_bytes,
-        options.block_size,
-        backend.kv_cache_dtypes,
-    )
+    facts = _facts_of(backend, model, options)
     plan = _plan(model, options, facts, stages)
     torch.set_num_threads(plan.threads)
     ops = select_ops(kernels, is_compiled=options.compile)
@@ -167,6 +162,16 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
         info,
         stages.probe,
         pool,
+    )
+
+
+def _facts_of(backend: AttentionBackend, model: BootModel, options: EngineOptions) -> BackendFacts:
+    return step_facts(
+        model.spec,
+        backend.depends_on_width,
+        backend.arena_bytes,
+        options.block_size,
+        backend.kv_cache_dtypes,
     )
 
 
