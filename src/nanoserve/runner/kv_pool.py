@@ -81,7 +81,7 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> 
     """Return zeros in memory that is there now, not at the first write.
 
     On a CPU it is asked for in huge pages, where the system has them: blocks lie in no order,
-    and finding the page of each would cost more than a third of reading it.
+    and the page of each has to be found.
     """
     if device.type != "cpu" or not hasattr(mmap, "MADV_HUGEPAGE"):
         return torch.empty(shape, dtype=dtype, device=device).fill_(0.0)
