@@ -129,10 +129,13 @@ struct WideningTable {
   }
 };
 
+template <class S>
+inline const WideningTable<S> WIDENING_TABLE;
+
 // All magnitudes of 7 bits are exact in bfloat16: two look-ups make 64 numbers at once.
 template <class S>
 inline void widen_by_table(const S* from, bf16* to, int head_dim) {
-  static const WideningTable<S> table;
+  const WideningTable<S>& table = WIDENING_TABLE<S>;
   const __m512i high_0 = _mm512_load_si512(table.high), high_1 = _mm512_load_si512(table.high + 64);
   const __m512i low_0 = _mm512_load_si512(table.low), low_1 = _mm512_load_si512(table.low + 64);
   const __m512i quarters = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);  // which unpacking restores
