@@ -15,6 +15,7 @@ DecodeMode = Literal["auto", "eager", "bucketed", "captured"]
 AttentionChoice = Literal["auto", "torch", "native", "flashinfer"]
 KVPoolSizing = Literal["auto", "fill", "demand"]
 MemoryPolicy = Literal["device", "process"]
+KVCacheDType = Literal["auto", "int8", "fp8"]
 
 DEFAULT_MODEL = "smollm2"
 MAX_THREADS = 1024  # torch starts each one, and a system has a limit
@@ -75,6 +76,11 @@ class EngineOptions:
     num_blocks: int | None = _option(None, "KV blocks to allocate, instead of the planned number")
     kv_cache_bytes: int | None = _option(
         None, "bytes for the KV pool, e.g. 512MiB, instead of the planned number"
+    )
+    kv_cache_dtype: KVCacheDType = _option(
+        "auto",
+        "how K and V are stored: auto (the compute dtype), int8 (with a float32 scale for each "
+        "head of each token) or fp8 (e4m3, no scale); int8 and fp8 with native attention alone",
     )
     kv_pool: KVPoolSizing = _option(
         "auto",

@@ -53,6 +53,8 @@ def smollm2_lines() -> dict[str, int]:
     lines = {
         "weight_bytes": plan.weight_bytes,
         "token_bytes": kv_bytes_per_token(SMOLLM2, 4),
+        "int8_token_bytes": kv_bytes_per_token(SMOLLM2, 4, "int8"),
+        "fp8_token_bytes": kv_bytes_per_token(SMOLLM2, 4, "fp8"),
         "block_bytes": pool.block_bytes,
         **activation_lines(SMOLLM2, plan, 4, is_fused=True),
         "blocks_per_request": pool.num_blocks // pool.concurrency_at_max_len,
@@ -94,6 +96,8 @@ def llama_lines() -> dict[str, int]:
         "tied_embedding_bytes": embedding_bytes,
         "tied_embedding_blocks": embedding_bytes // pool.block_bytes,
         "token_bytes": kv_bytes_per_token(LLAMA_32_1B, 2),
+        "int8_token_bytes": kv_bytes_per_token(LLAMA_32_1B, 2, "int8"),
+        "fp8_token_bytes": kv_bytes_per_token(LLAMA_32_1B, 2, "fp8"),
         "block_bytes": pool.block_bytes,
         **activation_lines(LLAMA_32_1B, plan, 2, is_fused=False),
         "capture_bytes": pool.capture_bytes,

@@ -84,7 +84,12 @@ class HostRows:
 
 
 class AttentionBackend(Protocol):
-    """Paged attention over a pool of `[num_blocks, block_size, K, D]` per layer."""
+    """Paged attention over a `KVPool`."""
+
+    @property
+    def kv_cache_dtypes(self) -> tuple[str, ...]:
+        """Values of `--kv-cache-dtype` whose pools it reads and writes."""
+        ...
 
     @property
     def depends_on_width(self) -> bool:
@@ -126,7 +131,7 @@ class AttentionBackend(Protocol):
             q: [T, H, D], rotary already applied.
             k: [T, K, D].
             v: [T, K, D].
-            kv: The layer's K and V, each [N, S, K, D]; written in place.
+            kv: The layer's K and V, each as `KVPool` says; written in place.
             prepared: What `prepare` returned.
 
         Returns:

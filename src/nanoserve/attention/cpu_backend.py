@@ -65,7 +65,7 @@ def check_native_shape(spec: ModelSpec) -> None:
 
 
 class CpuAttention:
-    """Attention over a paged pool on the CPU, in every dtype; see `check_native_shape`."""
+    """Attention over a paged pool on the CPU, in every dtype, over any pool."""
 
     def __init__(self, kernels: KernelLibrary, spec: ModelSpec) -> None:
         """Note the shape of the heads.
@@ -79,6 +79,11 @@ class CpuAttention:
         self._num_kv_heads = spec.num_kv_heads
         self._head_dim = spec.head_dim
         self._window = spec.sliding_window or 0
+
+    @property
+    def kv_cache_dtypes(self) -> tuple[str, ...]:
+        """All there are; which one it is, the pool's tensors say."""
+        return ("auto", "int8", "fp8")
 
     @property
     def depends_on_width(self) -> bool:
@@ -114,6 +119,7 @@ class CpuAttention:
         args.q, args.k, args.v, args.out = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr()
         args.q_stride, args.k_stride, args.v_stride = q.stride(0), k.stride(0), v.stride(0)
         args.k_pool, args.v_pool = kv[0].data_ptr(), kv[1].data_ptr()
+        args.kv_dtype = dtype_code(kv[0].dtype)
         args.num_tokens = q.shape[0]
         self._kernels.run(args, prepared.num_threads)
         return out

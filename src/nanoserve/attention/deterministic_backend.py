@@ -59,6 +59,11 @@ class DeterministicAttention:
         self._sliding_window = spec.sliding_window
 
     @property
+    def kv_cache_dtypes(self) -> tuple[str, ...]:
+        """The compute dtype alone: it reads K and V as they are."""
+        return ("auto",)
+
+    @property
     def depends_on_width(self) -> bool:
         """True: a recorded step gathers whole block tables, however short the contexts."""
         return True

@@ -121,6 +121,11 @@ class FlashInferAttention:
         self._recorded: dict[int, Any] = {}  # wrappers of padded steps, by number of rows
 
     @property
+    def kv_cache_dtypes(self) -> tuple[str, ...]:
+        """The compute dtype alone: other pools would be planned with another dtype of K and V."""
+        return ("auto",)
+
+    @property
     def depends_on_width(self) -> bool:
         """False: lengths are read from the plan, which lies on the device."""
         return False

@@ -9,7 +9,8 @@ from typing import ClassVar
 
 _POINTER, _INT, _DOUBLE = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 
-DTYPES = ("float32", "bfloat16", "float16")  # as `csrc/ops.h` numbers them
+# As `csrc/ops.h` numbers them; the last two are for K and V alone.
+DTYPES = ("float32", "bfloat16", "float16", "int8", "float8_e4m3fn")
 PARTITION_KEYS = 256  # keys of a long context that one task attends to; fixed, so that a
 # request's result depends on no other request
 MAX_HEAD_DIM = 256
@@ -74,7 +75,7 @@ class PagedAttentionArgs(OpArgs):
         *((name, _INT) for name in ("num_tokens", "num_requests", "max_partitions")),
         ("partition_keys", _INT),
         *((name, _INT) for name in ("num_heads", "num_kv_heads", "head_dim", "block_size")),
-        *((name, _INT) for name in ("window", "dtype")),
+        *((name, _INT) for name in ("window", "dtype", "kv_dtype")),
     )
 
 

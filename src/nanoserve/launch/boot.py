@@ -133,7 +133,7 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
     kernels = find_kernels(options.attention_backend, model.spec, device, stages)
     backend = _find_backend(model.spec, options, device, kernels, stages)
     step_kernels = native_steps(kernels, options.compile)
-    facts = _facts(model, backend, options.block_size, is_native=step_kernels is not None)
+    facts = _facts(model, backend, options, is_native=step_kernels is not None)
     plan = _plan(model, options, facts, stages)
     torch.set_num_threads(plan.threads)
     ops = select_ops(kernels, is_compiled=options.compile)
@@ -171,10 +171,15 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
 
 
 def _facts(
-    model: BootModel, backend: AttentionBackend, block_size: int, *, is_native: bool
+    model: BootModel, backend: AttentionBackend, options: EngineOptions, *, is_native: bool
 ) -> BackendFacts:
     return step_facts(
-        model.spec, backend.depends_on_width, backend.arena_bytes, block_size, is_native
+        model.spec,
+        backend.depends_on_width,
+        backend.arena_bytes,
+        options.block_size,
+        backend.kv_cache_dtypes,
+        is_native=is_native,
     )
 
 
@@ -235,8 +240,9 @@ def _note_all(notes: tuple[str, ...], stages: Stages) -> None:
 
 
 def _describe_plan(plan: BootPlan) -> str:
+    kv = "" if plan.kv_cache_dtype == plan.dtype else f", KV as {plan.kv_cache_dtype}"
     return (
-        f"{plan.dtype} on {plan.device.name}, {plan.threads} threads; {plan.max_num_seqs} requests "
+        f"{plan.dtype}{kv} on {plan.device.name}, {plan.threads} threads; {plan.max_num_seqs} requests "
         f"of {plan.max_model_len:,} tokens; {plan.max_num_batched_tokens:,} tokens a step; "
         f"uses {format_bytes(plan.planned_bytes)} of {format_bytes(plan.device.free_bytes)} free"
     )

@@ -21,6 +21,7 @@ from nanoserve.runner.kv_pool import KVPool
 from nanoserve.runner.profile_run import StepLimits, measure_peak, warm_libraries
 from nanoserve.weights.placement import place_weights
 
+_POOL_DTYPES = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
 _FIX = "fix"  # the stage that makes reductions deterministic
 
 
@@ -111,14 +112,13 @@ def profile_step(
 def allocate_pool(decoder: Decoder, plan: BootPlan, stages: Stages) -> KVPool:
     """Allocate every block now, so that whatever asks the device next sees them taken."""
     pool_plan = plan.kv_pool
-    device, dtype = torch.device(plan.device.kind), getattr(torch, plan.dtype)
     with stages.run_measured("pool", pool_plan.pool_bytes) as stage:
         pool = KVPool(
             decoder.spec,
             pool_plan.num_blocks,
             pool_plan.block_size,
-            dtype,
-            device,
+            _POOL_DTYPES.get(plan.kv_cache_dtype) or getattr(torch, plan.dtype),
+            torch.device(plan.device.kind),
             pool_plan.num_sink_blocks,
         )
         stage.detail = (

@@ -47,6 +47,7 @@ def memory_advice(
     smaller = [_largest(options, {}, size, attempt) for size in sizes]
     candidates = [
         of_process if others_matter else None,
+        {"kv_cache_dtype": "int8"} if options.kv_cache_dtype == "auto" else None,
         *smaller[:2],
         _pool_size(error.budget, options, demand),
         smaller[2],

@@ -41,7 +41,7 @@ def boot_info(plan: BootPlan, report: BootReport, capture: CaptureOutcome | None
 
     ```
     {"device": {"kind", "name", "total_bytes", "num_cores"},
-     "model_dtype", "decode_mode", "threads", "max_num_seqs", "max_model_len",
+     "model_dtype", "kv_cache_dtype", "decode_mode", "threads", "max_num_seqs", "max_model_len",
      "max_num_batched_tokens", "weight_bytes", "activation_bytes", "notes": [...],
      "kv_pool": {"num_blocks", ..., "bound_by", "sized_by"},
      "cuda_graphs": null | {"shapes", "is_warm", "recorded", "dropped", "width_bound_by", ...},
@@ -64,6 +64,7 @@ def boot_info(plan: BootPlan, report: BootReport, capture: CaptureOutcome | None
             "num_cores": plan.device.num_cores,
         },
         "model_dtype": plan.dtype,
+        "kv_cache_dtype": plan.kv_cache_dtype,
         "decode_mode": plan.decode_mode,
         "threads": plan.threads,
         "max_num_seqs": plan.max_num_seqs,

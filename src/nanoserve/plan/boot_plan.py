@@ -38,6 +38,7 @@ class BootPlan:
     Attributes:
         device: The facts the plan was made for.
         dtype: Compute dtype, resolved.
+        kv_cache_dtype: How the pool stores K and V: the compute dtype, `int8` or `fp8`.
         threads: CPU threads of the forward pass.
         max_num_seqs: Requests that run at once.
         max_model_len: Longest request in tokens.
@@ -54,6 +55,7 @@ class BootPlan:
 
     device: DeviceFacts
     dtype: str
+    kv_cache_dtype: str
     threads: int
     max_num_seqs: int
     max_model_len: int
@@ -164,6 +166,7 @@ def replan_kv_pool(
 def _plan(
     spec: ModelSpec, options: EngineOptions, device: DeviceFacts, backend: BackendFacts
 ) -> BootPlan:
+    _check_kv_cache_dtype(options, backend)
     choices = choose(spec, options, device, backend.is_native)
     demand = pool_demand(spec, options, choices)
     capture = capture_for(options, choices, backend)
@@ -178,6 +181,9 @@ def _plan(
     return BootPlan(
         device=device,
         dtype=choices.dtype,
+        kv_cache_dtype=choices.dtype
+        if options.kv_cache_dtype == "auto"
+        else options.kv_cache_dtype,
         threads=options.threads or device.num_cores,
         max_num_seqs=options.max_num_seqs,
         max_model_len=choices.max_model_len,
@@ -190,6 +196,18 @@ def _plan(
         budget=budget,
         notes=choices.notes,
     )
+
+
+def _check_kv_cache_dtype(options: EngineOptions, backend: BackendFacts) -> None:
+    name = options.kv_cache_dtype
+    if name in backend.kv_cache_dtypes:
+        return
+    message = (
+        f"--kv-cache-dtype {name} is read by native attention alone, which runs on the CPU, and "
+        f"torch's would serve here: it reads {', '.join(backend.kv_cache_dtypes)}. Add --device "
+        "cpu --attention-backend native, or leave --kv-cache-dtype out."
+    )
+    raise OptionError(message)
 
 
 def _check_weights(room: PoolRoom, device: DeviceFacts) -> None:

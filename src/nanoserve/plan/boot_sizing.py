@@ -44,6 +44,8 @@ def step_facts(
     depends_on_width: bool,
     attention_bytes: ArenaBytes,
     block_size: int,
+    kv_cache_dtypes: tuple[str, ...] = ("auto",),
+    *,
     is_native: bool = False,
 ) -> BackendFacts:
     """Return what a whole recorded step takes: its attention, and the logits it leaves behind.
@@ -55,6 +57,7 @@ def step_facts(
         depends_on_width: As the attention backend says.
         attention_bytes: What its attention takes, by rows and width.
         block_size: Tokens per block.
+        kv_cache_dtypes: How it can store K and V.
         is_native: Whether steps are recorded as native operators.
     """
 
@@ -67,7 +70,9 @@ def step_facts(
         logits_bytes = rows * spec.vocab_size * LOGIT_BYTES
         return native_arena_bytes(spec, rows, partial_bytes, itemsize) + logits_bytes
 
-    return BackendFacts(depends_on_width, step_bytes, native_bytes if is_native else None)
+    return BackendFacts(
+        depends_on_width, step_bytes, kv_cache_dtypes, native_bytes if is_native else None
+    )
 
 
 def pool_demand(spec: ModelSpec, options: EngineOptions, choices: BootChoices) -> PoolDemand:
@@ -76,7 +81,7 @@ def pool_demand(spec: ModelSpec, options: EngineOptions, choices: BootChoices) -
         options.max_num_seqs,
         choices.max_model_len,
         options.block_size,
-        kv_bytes_per_block(spec, options.block_size, choices.itemsize),
+        kv_bytes_per_block(spec, options.block_size, choices.itemsize, options.kv_cache_dtype),
         num_sink_blocks=0 if choices.decode_mode == "eager" else 1,
     )
 

@@ -50,17 +50,19 @@ class CaptureRequest:
 
 @dataclass(frozen=True, slots=True)
 class BackendFacts:
-    """What the attention backend says of its recorded steps.
+    """What the attention backend says of its recorded steps, and of the pool it reads.
 
     Attributes:
         depends_on_width: Whether a step is recorded for each width, or one serves them all.
         arena_bytes: What a shape takes beside its inputs and outputs.
+        kv_cache_dtypes: Values of `--kv-cache-dtype` it serves.
         native_bytes: The same of a step recorded as native operators, by rows, width and the
             size of a number; None where steps are not recorded so.
     """
 
     depends_on_width: bool
     arena_bytes: ArenaBytes
+    kv_cache_dtypes: tuple[str, ...] = ("auto",)
     native_bytes: Callable[[int, int, int], int] | None = None
 
     @property

@@ -56,7 +56,8 @@ class CacheFormat:
 def attention_bytes_per_token(attention: AttentionShape, cache: CacheFormat) -> int:
     """Return the bytes one token takes in one layer, on one rank.
 
-    K and V of the KV heads on this rank, `heads * (k_dim + v_dim) * itemsize`. A latent is one
+    K and V of the KV heads on this rank, `heads * (k_dim + v_dim) * itemsize`, or what the
+    format says a head takes. A latent is one
     vector and whole on every rank; an indexer's key comes on top, in fp8. A layer that reads
     another's K and V takes nothing.
 

@@ -12,6 +12,7 @@ from nanoserve.options import MIN_MODEL_LEN, MemoryPolicy
 from nanoserve.plan.kv_layout import CacheFormat, full_bytes_per_token
 from nanoserve.plan.memory_budget import MemoryReading
 from nanoserve.plan.pool_room import PoolRoom, reserve_bytes
+from nanoserve.spec.kv_format import pool_format
 from nanoserve.spec.model_spec import ModelSpec
 from nanoserve.spec.spec_shape import shape_of_spec
 from nanoserve.units import ceil_div
@@ -19,19 +20,28 @@ from nanoserve.units import ceil_div
 PoolBound = Literal["pool", "slots"]
 
 
-def kv_bytes_per_token(spec: ModelSpec, itemsize: int) -> int:
+def kv_bytes_per_token(spec: ModelSpec, itemsize: int, kv_cache_dtype: str = "auto") -> int:
     """Return the bytes of one token's K and V over all layers, as our engine keeps them.
 
     All tokens in every layer, windows included. The multiplier is KV heads, not query heads.
 
-    Example: Llama 3.1 8B in bf16 needs 131,072 bytes (32 layers, 8 KV heads of 128).
+    Args:
+        spec: Shape of the model.
+        itemsize: Bytes of a value in the compute dtype.
+        kv_cache_dtype: How K and V are stored, scales included.
+
+    Example: Llama 3.1 8B needs 131,072 bytes in bf16 (32 layers, 8 KV heads of 128), 67,584
+        as int8 (128 + 4 for each head) and 65,536 as fp8.
     """
-    return full_bytes_per_token(shape_of_spec(spec), CacheFormat(itemsize=itemsize))
+    kv_format = pool_format(kv_cache_dtype, itemsize)
+    return full_bytes_per_token(shape_of_spec(spec), CacheFormat(itemsize, kv_format=kv_format))
 
 
-def kv_bytes_per_block(spec: ModelSpec, block_size: int, itemsize: int) -> int:
+def kv_bytes_per_block(
+    spec: ModelSpec, block_size: int, itemsize: int, kv_cache_dtype: str = "auto"
+) -> int:
     """Return the bytes of one block of `block_size` tokens over all layers."""
-    return block_size * kv_bytes_per_token(spec, itemsize)
+    return block_size * kv_bytes_per_token(spec, itemsize, kv_cache_dtype)
 
 
 def blocks_for_length(num_tokens: int, block_size: int) -> int:

@@ -4,15 +4,23 @@ Owns the tensors. Knows nothing of who holds which block (see `sched`) or of how
 blocks there should be (see `plan`).
 """
 
+import contextlib
+import mmap
+
 import torch
 from torch import Tensor
 
 from nanoserve.errors import InvariantError
+from nanoserve.spec.kv_format import pool_format
 from nanoserve.spec.model_spec import ModelSpec
 
 
 class KVPool:
     """K and V of every layer, each `[num_blocks + num_sink_blocks, block_size, K, D]`.
+
+    As int8, a block is `[block_size, K, D]` integers and behind them `[K, block_size]` float32
+    scales, so that it can be hashed, kept and handed on with all that it means; its tensors
+    are the bytes, `[num_blocks + num_sink_blocks, bytes of a block]`.
 
     Padded steps need one sink block, behind the others: padding rows write there, and no
     request ever holds it.
@@ -36,9 +44,12 @@ class KVPool:
         self.block_size = block_size
         self._num_sink_blocks = num_sink_blocks
         num_stored = num_blocks + num_sink_blocks
-        shape = (spec.num_layers, 2, num_stored, block_size, spec.num_kv_heads, spec.head_dim)
-        # `fill_` rather than `zeros`: the pages must be there now, not at the first write.
-        self._storage = torch.empty(shape, dtype=dtype, device=device).fill_(0.0)
+        block_shape: tuple[int, ...] = (block_size, spec.num_kv_heads, spec.head_dim)
+        if dtype == torch.int8:
+            head_bytes = pool_format("int8", 1).head_bytes(spec.head_dim)
+            block_shape = (block_size * spec.num_kv_heads * head_bytes,)
+        shape = (spec.num_layers, 2, num_stored, *block_shape)
+        self._storage = _zeros(shape, dtype, device)
         self.layers: list[tuple[Tensor, Tensor]] = [(kv[0], kv[1]) for kv in self._storage]
 
     @property
@@ -64,3 +75,18 @@ class KVPool:
     def num_bytes(self) -> int:
         """Bytes the pool occupies, the sink block's with them."""
         return self._storage.numel() * self._storage.element_size()
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return zeros in memory that is there now, not at the first write.
+
+    On a CPU it is asked for in huge pages, where the system has them: blocks lie in no order,
+    and the page of each has to be found.
+    """
+    if device.type != "cpu" or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return torch.empty(shape, dtype=dtype, device=device).fill_(0.0)
+    num_bytes = torch.Size(shape).numel() * dtype.itemsize
+    memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a kernel without them says so
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=torch.uint8).fill_(0).view(dtype).view(shape)

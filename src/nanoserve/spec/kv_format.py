@@ -58,6 +58,21 @@ def find_kv_format(name: str, model_bytes: int = 2) -> KVFormat:
     raise OptionError(message)
 
 
+def pool_format(name: str, model_bytes: int) -> KVFormat:
+    """Return how our own pool stores keys and values under a value of `--kv-cache-dtype`.
+
+    int8 has a float32 scale for each head of each token, so that no calibration is needed;
+    fp8 (e4m3) has the range to do without.
+
+    Args:
+        name: `auto`, `int8` or `fp8`.
+        model_bytes: Bytes of a value in the compute dtype, for `auto`.
+
+    Example: a head of 64 takes 68 bytes as int8, 64 as fp8, 128 in bfloat16.
+    """
+    return find_kv_format("int8_per_token_head" if name == "int8" else name, model_bytes)
+
+
 def _plain(name: str, value_bytes: int, source: str = "") -> KVFormat:
     return KVFormat(
         name,

@@ -24,6 +24,7 @@ from nanoserve.sched.batch_layout import BatchLayout
 from nanoserve.sched.step import ScheduledRequest, StepPlan
 from nanoserve.spec.model_spec import ModelSpec
 from nanoserve.units import ceil_div
+from tests.kv_codec import KV_DTYPES, decode, encode
 from tests.native_kernels import native_kernels, needs_kernels
 from tests.tiny_models import CPU, scheduled, tiny_spec
 
@@ -63,13 +64,13 @@ class Step:
         layout = BatchLayout.from_step(StepPlan(0, tuple(self.requests)), self.block_size)
         return build_step_inputs(layout, CPU).attention
 
-    def attend(self, backend: AttentionBackend, dtype: torch.dtype | None = None) -> Tensor:
-        """Attend on a copy of the pool, in another dtype if one is given."""
-        dtype = dtype or self.qkv[0].dtype
-        q, k, v = (part.to(dtype) for part in self.qkv)
-        pool = self.pool[0].to(dtype, copy=True), self.pool[1].to(dtype, copy=True)
-        out = backend.attend(q, k, v, pool, backend.prepare(self.inputs(), dtype))
-        self.written = pool
+    def attend(self, backend: AttentionBackend, kv_dtype: torch.dtype | None = None) -> Tensor:
+        """Attend on a copy of the pool, which may store K and V in another dtype."""
+        dtype = self.qkv[0].dtype
+        keys, values = (encode(side, kv_dtype or dtype) for side in self.pool)
+        out = backend.attend(*self.qkv, (keys, values), backend.prepare(self.inputs(), dtype))
+        shape = self.pool[0].shape
+        self.written = decode(keys, shape).to(dtype), decode(values, shape).to(dtype)
         return out
 
 
@@ -108,17 +109,26 @@ def torch_attention(spec: ModelSpec) -> TorchAttention:
     return TorchAttention(spec.num_heads, spec.num_kv_heads, spec.head_dim, spec.sliding_window)
 
 
-def check_against_torch(step: Step, spec: ModelSpec, kernels: KernelLibrary) -> None:
-    """Compare with torch in float32 on the same rounded values; the pools bit for bit."""
+def check_against_torch(
+    step: Step, spec: ModelSpec, kernels: KernelLibrary, kv_dtype: torch.dtype | None = None
+) -> None:
+    """Compare with torch in float32 on what the pool holds; the pools bit for bit."""
     dtype = step.qkv[0].dtype
-    expected = step.attend(torch_attention(spec), torch.float32)
-    out = step.attend(CpuAttention(kernels, spec))
+    out = step.attend(CpuAttention(kernels, spec), kv_dtype)
+    kept = [side.flatten(0, 1)[step.inputs().slot_mapping] for side in step.written]
+    wide = Step(
+        step.requests,
+        step.block_size,
+        (step.qkv[0].float(), kept[0].float(), kept[1].float()),
+        (step.written[0].float(), step.written[1].float()),
+    )
+    expected = wide.attend(torch_attention(spec))
 
     tolerance = TOLERANCES[dtype]
     torch.testing.assert_close(out.float(), expected, atol=tolerance, rtol=tolerance)
-    kept = [side.flatten(0, 1)[step.inputs().slot_mapping] for side in step.written]
-    assert torch.equal(kept[0], step.qkv[1])
-    assert torch.equal(kept[1], step.qkv[2])
+    if kv_dtype is None:
+        assert torch.equal(kept[0], step.qkv[1])
+        assert torch.equal(kept[1], step.qkv[2])
 
 
 @settings(max_examples=60, deadline=None)
@@ -127,6 +137,7 @@ def check_against_torch(step: Step, spec: ModelSpec, kernels: KernelLibrary) -> 
     lengths=shapes,
     block_size=st.sampled_from([1, 4, 16, 64]),
     dtype=DTYPES,
+    kv_dtype=st.sampled_from([None, *KV_DTYPES]),
     seed=st.integers(0, 999),
 )
 def test_a_ragged_step_equals_torch(
@@ -134,20 +145,28 @@ def test_a_ragged_step_equals_torch(
     lengths: list[tuple[int, int]],
     block_size: int,
     dtype: torch.dtype,
+    kv_dtype: torch.dtype | None,
     seed: int,
 ) -> None:
     """Decodes and chunks of any length attend as torch does on the same values in float32."""
-    check_against_torch(random_step(spec, lengths, block_size, dtype, seed), spec, native_kernels())
+    step = random_step(spec, lengths, block_size, dtype, seed)
+    check_against_torch(step, spec, native_kernels(), kv_dtype)
 
 
 @settings(max_examples=25, deadline=None)
 @given(
-    spec=specs, lengths=shapes, dtype=DTYPES, num_threads=st.integers(1, 4), seed=st.integers(0, 99)
+    spec=specs,
+    lengths=shapes,
+    dtype=DTYPES,
+    kv_dtype=st.sampled_from([None, *KV_DTYPES]),
+    num_threads=st.integers(1, 4),
+    seed=st.integers(0, 99),
 )
 def test_a_request_s_result_depends_on_no_other(
     spec: ModelSpec,
     lengths: list[tuple[int, int]],
     dtype: torch.dtype,
+    kv_dtype: torch.dtype | None,
     num_threads: int,
     seed: int,
 ) -> None:
@@ -155,7 +174,7 @@ def test_a_request_s_result_depends_on_no_other(
     step = random_step(spec, lengths, dtype=dtype, seed=seed)
     backend = CpuAttention(native_kernels(), spec)
     num_default_threads = torch.get_num_threads()
-    together = step.attend(backend)
+    together = step.attend(backend, kv_dtype)
 
     torch.set_num_threads(num_threads)
     try:
@@ -166,7 +185,7 @@ def test_a_request_s_result_depends_on_no_other(
             q, k, v = step.qkv
             alone = Step([request], step.block_size, (q[rows], k[rows], v[rows]), step.pool)
 
-            assert torch.equal(alone.attend(backend), together[rows])
+            assert torch.equal(alone.attend(backend, kv_dtype), together[rows])
     finally:
         torch.set_num_threads(num_default_threads)
 
@@ -299,4 +318,6 @@ def test_other_vectors_give_the_same(architecture: str) -> None:
     for dtype in TOLERANCES:
         for head_dim, window in ((8, None), (40, 17), (64, None)):
             spec = tiny_spec(num_heads=9, num_kv_heads=3, head_dim=head_dim, sliding_window=window)
-            check_against_torch(random_step(spec, lengths, dtype=dtype), spec, kernels)
+            for kv_dtype in (None, *KV_DTYPES):
+                step = random_step(spec, lengths, dtype=dtype)
+                check_against_torch(step, spec, kernels, kv_dtype)

@@ -48,4 +48,6 @@ def test_kinds_number_the_operators() -> None:
 
 def test_dtypes_are_told_by_their_name() -> None:
     """A torch dtype prints as `torch.bfloat16`."""
-    assert [dtype_code(f"torch.{name}") for name in ("float32", "bfloat16", "float16")] == [0, 1, 2]
+    names = ("float32", "bfloat16", "float16", "int8", "float8_e4m3fn")
+
+    assert [dtype_code(f"torch.{name}") for name in names] == [0, 1, 2, 3, 4]

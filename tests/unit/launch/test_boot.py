@@ -72,6 +72,34 @@ def test_every_dtype_generates_on_the_cpu(folder: Path, dtype: str) -> None:
     assert len(answer.outputs[0].token_ids) == 16
 
 
+@needs_kernels
+@pytest.mark.parametrize("kv_cache_dtype", ["int8", "fp8"])
+@pytest.mark.parametrize("decode_mode", ["eager", "captured"])
+def test_a_pool_of_eight_bits_is_allocated_as_planned(
+    folder: Path, kv_cache_dtype: str, decode_mode: str
+) -> None:
+    """To the byte, sink block included; the report and the plan's line say how it stores."""
+    listener = RecordingListener()
+    options = options_for(folder, kv_cache_dtype=kv_cache_dtype, decode_mode=decode_mode)
+
+    booted = boot(options, listener)
+
+    assert booted.pool.num_bytes == booted.plan.kv_pool.pool_bytes
+    assert booted.info["kv_cache_dtype"] == kv_cache_dtype
+    (plan_line,) = (report.detail for report in listener.reports if report.name == "plan")
+    assert f"float32, KV as {kv_cache_dtype} on" in plan_line
+
+
+def test_plain_torch_refuses_a_pool_of_eight_bits(folder: Path) -> None:
+    """Before anything is loaded."""
+    listener = RecordingListener()
+
+    with pytest.raises(OptionError, match="--kv-cache-dtype int8 is read by native attention"):
+        boot(options_for(folder, kv_cache_dtype="int8", attention_backend="torch"), listener)
+
+    assert "weights" not in listener.started
+
+
 def test_stages_run_in_order_and_carry_their_bytes(folder: Path) -> None:
     """The engine is wired last: nothing can step while shapes are warmed."""
     listener = RecordingListener()

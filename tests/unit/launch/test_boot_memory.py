@@ -10,6 +10,7 @@ import pytest
 
 from nanoserve.units import MIB
 from tests.model_folders import LLAMA_1B, write_llama
+from tests.native_kernels import needs_kernels
 
 CODE = """
 import sys
@@ -17,14 +18,18 @@ from nanoserve.launch.boot import boot
 from nanoserve.options import EngineOptions
 from nanoserve.runner.host_heap import use_one_heap
 use_one_heap()  # as `serve` does
-boot(EngineOptions(model=sys.argv[1], device="cpu", dtype=sys.argv[2], boot_report=sys.argv[3]))
+model, dtype, path, kv_cache_dtype = sys.argv[1:]
+fields = dict(model=model, dtype=dtype, boot_report=path, kv_cache_dtype=kv_cache_dtype)
+boot(EngineOptions(device="cpu", **fields))
 """
 
 
-def booted_report(model: str, dtype: str, folder: Path) -> dict[str, Any]:
+def booted_report(
+    model: str, dtype: str, folder: Path, kv_cache_dtype: str = "auto"
+) -> dict[str, Any]:
     """Boot in a fresh interpreter and return its report."""
     path = folder / "report.json"
-    arguments = [sys.executable, "-c", CODE, model, dtype, str(path)]
+    arguments = [sys.executable, "-c", CODE, model, dtype, str(path), kv_cache_dtype]
     subprocess.run(arguments, check=True, timeout=300)
     report: dict[str, Any] = json.loads(path.read_text())
     return report
@@ -42,6 +47,12 @@ def assert_as_planned(report: dict[str, Any]) -> None:
 def test_default_model_takes_what_was_planned(dtype: str, tmp_path: Path) -> None:
     """SmolLM2's weights, packed or not, and its pool are resident as planned."""
     assert_as_planned(booted_report("smollm2", dtype, tmp_path))
+
+
+@needs_kernels
+def test_a_pool_of_int8_takes_what_was_planned(tmp_path: Path) -> None:
+    """Its pages are this process's own, there from the start, and as many as were counted."""
+    assert_as_planned(booted_report("smollm2", "bfloat16", tmp_path, "int8"))
 
 
 @pytest.mark.slow

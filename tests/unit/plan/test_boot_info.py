@@ -33,6 +33,7 @@ POOL = KVPoolPlan(
 PLAN = BootPlan(
     device=DeviceFacts("cuda", "a card", MemoryReading(8 * GIB, 7 * GIB), 4, True),
     dtype="bfloat16",
+    kv_cache_dtype="int8",
     threads=4,
     max_num_seqs=8,
     max_model_len=2048,
@@ -109,6 +110,13 @@ def test_capture_is_nested_and_cold_until_something_was_recorded() -> None:
     assert (graphs["dropped"], graphs["measured_bytes"]) == ([[8, 2048]], 7)
     assert graphs["shapes"] == [list(shape) for shape in SHAPES]
     assert "shapes" not in info()
+
+
+def test_how_k_and_v_are_stored_is_told_beside_the_compute_dtype() -> None:
+    """The two are options of their own."""
+    info = boot_info(PLAN, REPORT, None)
+
+    assert (info["model_dtype"], info["kv_cache_dtype"]) == ("bfloat16", "int8")
 
 
 def test_eager_has_no_graphs() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from nanoserve.errors import CaptureTooSmall, DoesNotFitError, OptionError
-from nanoserve.options import EngineOptions
+from nanoserve.options import EngineOptions, KVCacheDType
 from nanoserve.plan.boot_plan import plan_boot, replan_kv_pool
 from nanoserve.plan.capture_plan import BackendFacts
 from nanoserve.plan.memory_budget import MemoryReading
@@ -52,6 +52,38 @@ def test_captured_steps_are_taken_off_before_the_pool() -> None:
     assert by_hand.kv_pool.capture_bytes == by_hand.budget.part_bytes("capture") == GIB
     lost_bytes = eager.kv_pool.pool_bytes - by_hand.kv_pool.pool_bytes
     assert abs(lost_bytes - GIB) < eager.kv_pool.block_bytes
+
+
+ALL_KV = BackendFacts(False, lambda rows, width: 0, kv_cache_dtypes=("auto", "int8", "fp8"))
+
+
+@pytest.mark.parametrize(("name", "head_bytes"), [("auto", 256), ("int8", 68), ("fp8", 64)])
+def test_the_pool_is_planned_as_it_is_stored(name: KVCacheDType, head_bytes: int) -> None:
+    """As many blocks, of what a head takes, its scale included; the plan says which."""
+    plan = plan_boot(SMOLLM2, EngineOptions(kv_cache_dtype=name), CPU, ALL_KV)
+
+    assert plan.kv_pool.num_blocks == 8 * 128
+    assert plan.kv_pool.block_bytes == 16 * 2 * 30 * 3 * head_bytes
+    assert plan.kv_cache_dtype == ("float32" if name == "auto" else name)
+
+
+def test_a_backend_that_cannot_read_the_pool_refuses_it() -> None:
+    """Plain torch reads K and V as they are computed; the refusal says what to add."""
+    with pytest.raises(OptionError, match=r"--kv-cache-dtype fp8 .* reads auto\. Add --device cpu"):
+        plan_boot(SMOLLM2, EngineOptions(kv_cache_dtype="fp8"), GPU)
+
+
+@pytest.mark.parametrize(("backend", "is_offered"), [(ALL_KV, True), (None, False)])
+def test_eight_bits_are_offered_where_they_make_it_fit(
+    backend: BackendFacts | None, is_offered: bool
+) -> None:
+    """K and V as int8 keep the length and the requests; only where attention reads them."""
+    fits_as_int8 = EngineOptions(max_num_seqs=100)  # 8.8 GiB of KV in float32, 2.3 as int8
+
+    with pytest.raises(DoesNotFitError) as refusal:
+        plan_boot(SMOLLM2, fits_as_int8, with_free(CPU, gib(6)), backend)
+
+    assert ("--kv-cache-dtype int8" in refusal.value.advice) == is_offered
 
 
 def test_backend_says_what_a_shape_takes() -> None:

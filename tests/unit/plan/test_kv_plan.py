@@ -40,6 +40,16 @@ def test_token_bytes_of_llama_31_8b() -> None:
     assert kv_bytes_per_token(spec, BF16) == 131_072
 
 
+@pytest.mark.parametrize(
+    ("kv_cache_dtype", "head_bytes"), [("auto", 64 * BF16), ("int8", 64 + 4), ("fp8", 64)]
+)
+def test_a_block_counts_how_k_and_v_are_stored(kv_cache_dtype: str, head_bytes: int) -> None:
+    """int8 has a float32 scale for each head of each token; fp8 has none."""
+    block_bytes = kv_bytes_per_block(LLAMA_32_1B, 16, BF16, kv_cache_dtype)
+
+    assert block_bytes == 16 * 2 * 16 * 8 * head_bytes
+
+
 @pytest.mark.parametrize(("length", "blocks"), [(0, 0), (1, 1), (16, 1), (17, 2), (2048, 128)])
 def test_a_length_takes_whole_blocks(length: int, blocks: int) -> None:
     """The last block may be held in part."""

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from nanoserve.errors import InvariantError
+from nanoserve.plan.kv_plan import kv_bytes_per_block
 from nanoserve.runner.kv_pool import KVPool
 from tests.tiny_models import CPU, tiny_spec
 
@@ -22,6 +23,18 @@ def test_a_pool_knows_its_bytes() -> None:
     pool = KVPool(tiny_spec(num_layers=3), 5, 4, torch.bfloat16, CPU)
 
     assert pool.num_bytes == 3 * 2 * 5 * 4 * 2 * 8 * 2
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"), [(torch.int8, "int8"), (torch.float8_e4m3fn, "fp8"), (torch.float16, "auto")]
+)
+def test_a_pool_has_the_bytes_that_are_planned(dtype: torch.dtype, name: str) -> None:
+    """Scales and sink block included, for every way to store K and V."""
+    spec = tiny_spec(num_layers=3, num_kv_heads=2, head_dim=40)
+
+    pool = KVPool(spec, 5, 4, dtype, CPU, num_sink_blocks=1)
+
+    assert pool.num_bytes == (5 + 1) * kv_bytes_per_block(spec, 4, 2, name)
 
 
 def test_a_new_pool_holds_zeros() -> None:

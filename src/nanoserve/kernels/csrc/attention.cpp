@@ -1,6 +1,7 @@
 // Paged attention of a whole step: decodes and prefill chunks, cut into tasks for any thread.
 //
-//   a request with one token    a task for each KV head and each partition of its keys;
+//   a request with one token    a task for each partition of its keys, and for each KV head of
+//                               it where there are few;
 //   a chunk                     a task for each KV head and each tile of its tokens.
 //
 // Partitions begin at multiples of a fixed length, so that they depend on the request alone.
@@ -15,21 +16,21 @@ namespace {
 // Which tasks the requests of a step have.
 class Tasks {
  public:
-  explicit Tasks(const PagedAttentionArgs& args)
+  Tasks(const PagedAttentionArgs& args, int num_threads)
       : args_(args), tile_tokens_(TILE_ROWS / (args.num_heads / args.num_kv_heads)) {
+    int64_t num_parts = 0;
+    for (int64_t request = 0; request < args.num_requests; request++) {
+      num_parts += num_parts_of(request);
+    }
+    if (num_parts >= 4 * num_threads) heads_together_ = std::min(args.num_kv_heads, tile_tokens_);
     ends_.reserve(args.num_requests);
     for (int64_t request = 0; request < args.num_requests; request++) {
-      ends_.push_back((ends_.empty() ? 0 : ends_.back()) + num_parts(request));
+      int64_t first = ends_.empty() ? 0 : ends_.back();
+      ends_.push_back(first + num_parts_of(request) * num_head_groups(request));
     }
   }
 
-  int64_t count() const { return ends_.back() * args_.num_kv_heads; }
-
-  // Tasks in a row for one thread: the KV heads of the same keys, if there are enough of them,
-  // since they lie side by side and come from memory together.
-  int64_t grain(int num_threads) const {
-    return ends_.back() >= 4 * num_threads ? args_.num_kv_heads : 1;
-  }
+  int64_t count() const { return ends_.back(); }
 
   int64_t context_len(int64_t request) const { return args_.context_lens[request]; }
 
@@ -40,8 +41,7 @@ class Tasks {
   bool is_decode(int64_t request) const { return first_row(request + 1) - first_row(request) == 1; }
 
   int64_t first_partition(int64_t request) const {
-    int64_t position = context_len(request) - 1;
-    return TileAttention<float>::first_visible(args_, position) / args_.partition_keys;
+    return first_visible(args_, context_len(request) - 1) / args_.partition_keys;
   }
 
   int64_t end_partition(int64_t request) const {
@@ -55,13 +55,14 @@ class Tasks {
   // The last task first: late tiles of a chunk see the most keys, and long work begins early.
   Tile at(int64_t index) const {
     int64_t task = count() - 1 - index;
-    int64_t part = task / args_.num_kv_heads;
-    int64_t request = std::upper_bound(ends_.begin(), ends_.end(), part) - ends_.begin();
-    if (request > 0) part -= ends_[request - 1];
+    int64_t request = std::upper_bound(ends_.begin(), ends_.end(), task) - ends_.begin();
+    if (request > 0) task -= ends_[request - 1];
+    int64_t part = task / num_head_groups(request);
     Tile tile{};
     tile.request = request;
-    tile.kv_head = task % args_.num_kv_heads;
-    tile.sends_ahead = index % args_.num_kv_heads == 0;
+    int64_t together = is_decode(request) ? heads_together_ : 1;
+    tile.first_head = task % num_head_groups(request) * together;
+    tile.num_heads = std::min(together, args_.num_kv_heads - tile.first_head);
     tile.first_row = first_row(request);
     int64_t num_tokens = first_row(request + 1) - tile.first_row;
     tile.first_position = context_len(request) - num_tokens;
@@ -80,15 +81,21 @@ class Tasks {
   }
 
  private:
-  int64_t num_parts(int64_t request) const {
+  int64_t num_parts_of(int64_t request) const {
     if (is_decode(request)) return end_partition(request) - first_partition(request);
     int64_t num_tokens = first_row(request + 1) - first_row(request);
     return (num_tokens + tile_tokens_ - 1) / tile_tokens_;
   }
 
+  int64_t num_head_groups(int64_t request) const {
+    int64_t together = is_decode(request) ? heads_together_ : 1;
+    return (args_.num_kv_heads + together - 1) / together;
+  }
+
   const PagedAttentionArgs& args_;
-  const int tile_tokens_;
-  std::vector<int64_t> ends_;  // tasks of a KV head up to each request's last
+  const int64_t tile_tokens_;
+  int64_t heads_together_ = 1;  // of a decode, where that leaves each thread some tasks
+  std::vector<int64_t> ends_;   // tasks up to each request's last
 };
 
 float* partial_at(const PagedAttentionArgs& args, int64_t request, int64_t head, int64_t index) {
@@ -96,15 +103,25 @@ float* partial_at(const PagedAttentionArgs& args, int64_t request, int64_t head,
   return args.partials + place * (2 + args.head_dim);
 }
 
-template <class T>
+template <class S, class T>
 void store_new_keys(const PagedAttentionArgs& args, int64_t first, int64_t last) {
-  int64_t size = args.num_kv_heads * args.head_dim;
+  const KvLayout layout(args);
   for (int64_t token = first; token < last; token++) {
-    int64_t place = args.slot_mapping[token] * size;
-    const T* k = static_cast<const T*>(args.k) + token * args.k_stride;
-    const T* v = static_cast<const T*>(args.v) + token * args.v_stride;
-    std::memcpy(static_cast<T*>(args.k_pool) + place, k, size * sizeof(T));
-    std::memcpy(static_cast<T*>(args.v_pool) + place, v, size * sizeof(T));
+    int64_t block = args.slot_mapping[token] / args.block_size * layout.block_bytes;
+    int64_t slot = args.slot_mapping[token] % args.block_size;
+    char* k_block = static_cast<char*>(args.k_pool) + block;
+    char* v_block = static_cast<char*>(args.v_pool) + block;
+    for (int64_t head = 0; head < args.num_kv_heads; head++) {
+      int64_t place = slot * layout.token_bytes + head * layout.head_bytes;
+      int64_t scale = layout.values_bytes + (head * args.block_size + slot) * sizeof(float);
+      auto store_side = [&](const T* from, char* to) {
+        store_head(from, reinterpret_cast<S*>(to + place), reinterpret_cast<float*>(to + scale),
+                   args.head_dim);
+      };
+      int64_t offset = head * args.head_dim;
+      store_side(static_cast<const T*>(args.k) + token * args.k_stride + offset, k_block);
+      store_side(static_cast<const T*>(args.v) + token * args.v_stride + offset, v_block);
+    }
   }
 }
 
@@ -118,7 +135,7 @@ void merge(const PagedAttentionArgs& args, const Tasks& tasks, int64_t request, 
   float sum = 0, out[MAX_HEAD_DIM + LANES] = {};
   for (int64_t i = 0; i < num_partials; i++) {
     const float* partial = partial_at(args, request, head, i);
-    float factor = exp(splat(partial[0] - maximum))[0];
+    float factor = power_of_2(splat(partial[0] - maximum))[0];
     sum += partial[1] * factor;
     for (int64_t d = 0; d < args.head_dim; d++) out[d] += partial[2 + d] * factor;
   }
@@ -128,35 +145,47 @@ void merge(const PagedAttentionArgs& args, const Tasks& tasks, int64_t request, 
   }
 }
 
-template <class T>
+template <class C>
 void attend_step(const PagedAttentionArgs& args, Team& team) {
-  team.share(args.num_tokens, [&](int64_t first, int64_t last) {
-    store_new_keys<T>(args, first, last);
-  });
-  Tasks tasks(args);
-  TileAttention<T> attention(args);
-  team.each(tasks.count(), tasks.grain(team.size()), [&](int64_t index) {
-    Tile tile = tasks.at(index);
-    attention.attend(tile);
+  Tasks tasks(args, team.size());
+  TileAttention<C> attention(args);
+  team.each_ahead(tasks.count(), [&](int64_t index, int64_t next_index) {
+    Tile tile = tasks.at(index), next;
+    if (next_index < tasks.count()) next = tasks.at(next_index);
+    attention.attend(tile, next_index < tasks.count() ? &next : nullptr);
     if (!tasks.is_split(tile.request)) return attention.write_out();
     int64_t group = args.num_heads / args.num_kv_heads;
     int64_t part = tile.first_key / args.partition_keys - tasks.first_partition(tile.request);
-    for (int64_t row = 0; row < group; row++) {
-      int64_t head = tile.kv_head * group + row;
-      attention.write_partial(row, partial_at(args, tile.request, head, part));
+    for (int64_t head = 0; head < tile.num_heads * group; head++) {
+      int64_t place = tile.first_head * group + head;
+      attention.write_partial(head, partial_at(args, tile.request, place, part));
     }
   });
   if (args.max_partitions <= 1) return;
-  team.share(args.num_requests * args.num_heads, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; i++) {
-      int64_t request = i / args.num_heads;
-      if (tasks.is_split(request)) merge<T>(args, tasks, request, i % args.num_heads);
-    }
+  with_dtype(args.dtype, [&]<class T>(T*) {
+    team.share(args.num_requests * args.num_heads, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; i++) {
+        int64_t request = i / args.num_heads;
+        if (tasks.is_split(request)) merge<T>(args, tasks, request, i % args.num_heads);
+      }
+    });
   });
 }
 
 }  // namespace
 
 void paged_attention(const PagedAttentionArgs& args, Team& team) {
-  with_dtype(args.dtype, [&]<class T>(T*) { attend_step<T>(args, team); });
+  with_dtype(args.dtype, [&]<class T>(T*) {
+    with_kv_dtype(args.kv_dtype, [&]<class S>(S*) {
+      if constexpr (std::is_same_v<S, T> || sizeof(S) == 1) {
+        team.share(args.num_tokens, [&](int64_t first, int64_t last) {
+          store_new_keys<S, T>(args, first, last);
+        });
+      }
+    });
+  });
+#ifdef __AVX512BF16__
+  if (args.dtype == BFLOAT16) return attend_step<bf16>(args, team);
+#endif
+  attend_step<float>(args, team);
 }

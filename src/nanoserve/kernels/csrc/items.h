@@ -37,6 +37,16 @@ struct PairItems {
     return (f32v)_mm512_dpbf16_ps((__m512)sum, (__m512bh)items, (__m512bh)splat(item));
   }
 };
+
+// Pairs each of 2 * LANES components of a with that of b.
+inline void zip_pairs(const bf16* a, const bf16* b, f32v& low, f32v& high) {
+  const i32v first = lane_numbers() * 0x10001 + (32 << 16);  // component i of a, of b
+  const i32v second = first + 16 * 0x10001;
+  __m512i a_vector = _mm512_loadu_si512(a), b_vector = _mm512_loadu_si512(b);
+  low = (f32v)_mm512_permutex2var_epi16(a_vector, (__m512i)first, b_vector);
+  high = (f32v)_mm512_permutex2var_epi16(a_vector, (__m512i)second, b_vector);
+}
+
 template <class T>
 using Items = std::conditional_t<std::is_same_v<T, bf16>, PairItems, FloatItems<T>>;
 #else

@@ -9,7 +9,8 @@
 #include "team.h"
 #include "vec.h"
 
-enum DType : int64_t { FLOAT32 = 0, BFLOAT16 = 1, FLOAT16 = 2 };
+// The last two are for K and V in the pool alone.
+enum DType : int64_t { FLOAT32 = 0, BFLOAT16 = 1, FLOAT16 = 2, INT8 = 3, FP8_E4M3 = 4 };
 
 // sum = x + delta (if there is a delta), out = sum / rms(sum) * weight; rows [rows, size].
 struct RmsNormArgs {
@@ -43,7 +44,8 @@ struct PrepareHeadsArgs {
   int64_t dtype;
 };
 
-// Stores K and V of T tokens into the pool, then attends over it, request by request.
+// Stores K and V of T tokens into the pool, then attends over it, request by request. How they
+// lie there is said in attention_kv.h.
 struct PagedAttentionArgs {
   const void* q;  // [T, num_heads, head_dim], rows token_stride apart, as k and v
   const void* k;
@@ -60,7 +62,7 @@ struct PagedAttentionArgs {
   int64_t num_tokens, num_requests, max_partitions;
   int64_t partition_keys;  // a multiple of PANEL
   int64_t num_heads, num_kv_heads, head_dim, block_size, window;  // window 0: none
-  int64_t dtype;
+  int64_t dtype, kv_dtype;
 };
 
 // out = x @ weight^T (+ bias); x is [rows, in_size], weight [out_size, in_size], bias may be null.

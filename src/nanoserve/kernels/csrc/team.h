@@ -56,15 +56,15 @@ class Team {
     spins_ = spins_ + SPINS_BACK < MAX_SPINS ? spins_ + SPINS_BACK : MAX_SPINS;
   }
 
-  // Calls f(i) for each i below count, `grain` of them in a row on whichever thread is free; all
-  // are done on return.
+  // Calls f(i, next) for each i below count; next is the i of the same thread's next call, or
+  // count if there is none, so that what it needs can be sent for. All are done on return.
   template <class F>
-  void each(int64_t count, int64_t grain, F&& f) {
-    for (;;) {
-      int64_t first = state_.next.fetch_add(grain, std::memory_order_relaxed);
-      if (first >= count) break;
-      int64_t last = first + grain < count ? first + grain : count;
-      for (int64_t i = first; i < last; i++) f(i);
+  void each_ahead(int64_t count, F&& f) {
+    int64_t i = state_.next.fetch_add(1, std::memory_order_relaxed);
+    while (i < count) {
+      int64_t next = state_.next.fetch_add(1, std::memory_order_relaxed);
+      f(i, next < count ? next : count);
+      i = next;
     }
     barrier();
   }

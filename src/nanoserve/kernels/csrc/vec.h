@@ -181,6 +181,33 @@ inline f32v exp(f32v x) {
   return x < low ? splat(0.0f) : result;
 }
 
+// 2^x for x up to 0, within 3 units in the last place; 0 where float32 ends, at -126 or
+// below; NaN stays NaN. Source of the polynomial: Cephes 2.2 `exp2f`.
+inline f32v power_of_2(f32v x) {
+#ifdef __AVX512F__
+  f32v bounded = (f32v)_mm512_max_ps(_mm512_set1_ps(-200.0f), (__m512)x);
+  f32v n = (f32v)_mm512_roundscale_ps((__m512)bounded, _MM_FROUND_TO_NEAREST_INT);
+  f32v r = bounded - n;
+#else
+  const float round = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  f32v bounded = x < -126.0f ? splat(-126.0f) : x;
+  f32v n = (bounded + round) - round;
+  f32v r = bounded - n;
+#endif
+  f32v p = r * 1.535336188319500e-4f + 1.339887440266574e-3f;
+  p = p * r + 9.618437357674640e-3f;
+  p = p * r + 5.550332471162809e-2f;
+  p = p * r + 2.402264791363012e-1f;
+  p = p * r + 6.931472028550421e-1f;
+  p = p * r + 1.0f;
+#ifdef __AVX512F__
+  return (f32v)_mm512_scalef_ps((__m512)p, (__m512)n);
+#else
+  f32v result = p * bit_cast<f32v>((__builtin_convertvector(n, i32v) + 127) << 23);
+  return x < -126.0f ? splat(0.0f) : result;
+#endif
+}
+
 // Takes lanes of a and b in turn: the first halves of both to a, the second halves to b.
 inline void zip(f32v& a, f32v& b) {
 #if defined(__AVX512F__)
