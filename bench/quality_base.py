@@ -84,7 +84,9 @@ def write_base(out: Path, model: str) -> None:
     permutations = Permutations(checkpoint.spec)
     for tensor in reader.tensors:
         values = dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
-        writer.add_tensor(tensor.name, np.ascontiguousarray(permutations.apply(tensor.name, values)))
+        writer.add_tensor(
+            tensor.name, np.ascontiguousarray(permutations.apply(tensor.name, values))
+        )
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from nanoserve.attention.backend import AttentionBackend, AttentionInputs, DecodeBuffers
 from nanoserve.errors import InvariantError
+from nanoserve.kernels.packed_rows import gather_rows
+from nanoserve.kernels.packed_weight import PackedWeight
 from nanoserve.model.layer_ops import LayerOps, TorchOps
 from nanoserve.model.layers import MLP, Attention, Linear, RMSNorm
 from nanoserve.model.rope import RotaryTable, Rotation
@@ -126,7 +128,7 @@ class Decoder(nn.Module):
         if self._rope is None:
             message = "The decoder has no rotary table. Call build_rope before the first step."
             raise InvariantError(message)
-        x = self.embed_tokens(token_ids)
+        x = self.embed_tokens(token_ids, self.norm.weight.dtype)
         rotation = self._rope.rotation(positions)
         if isinstance(inputs, DecodeBuffers):
             prepared = self._backend.prepare_decode(inputs, x.dtype)
@@ -142,12 +144,19 @@ class Decoder(nn.Module):
 
 
 class Embedding(nn.Module):
-    """A row of the table for each token id."""
+    """A row of the table for each token id.
+
+    The table may be the packed weight of a tied head, once that is loaded.
+    """
 
     def __init__(self, vocab_size: int, hidden_size: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(vocab_size, hidden_size), requires_grad=False)
+        self.weight: Tensor | PackedWeight = nn.Parameter(
+            torch.empty(vocab_size, hidden_size), requires_grad=False
+        )
 
-    def forward(self, token_ids: Tensor) -> Tensor:
-        """int64 [T] to [T, hidden_size]."""
+    def forward(self, token_ids: Tensor, dtype: torch.dtype) -> Tensor:
+        """int64 [T] to [T, hidden_size] in the compute dtype."""
+        if isinstance(self.weight, PackedWeight):
+            return gather_rows(self.weight, token_ids, dtype)
         return F.embedding(token_ids, self.weight)

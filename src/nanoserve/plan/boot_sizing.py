@@ -26,7 +26,7 @@ from nanoserve.plan.device_facts import DeviceFacts
 from nanoserve.plan.kv_plan import PoolDemand, kv_budget_bytes, kv_bytes_per_block
 from nanoserve.plan.memory_budget import MemoryReading
 from nanoserve.plan.pool_room import PoolRoom, reserve_bytes
-from nanoserve.plan.weight_plan import plan_rope_bytes, plan_weight_bytes
+from nanoserve.plan.weight_plan import WeightPlan, plan_rope_bytes, plan_weights
 from nanoserve.spec.model_spec import ModelSpec
 from nanoserve.units import round_up
 
@@ -121,6 +121,17 @@ def activation_bytes_for(
     return estimate_activation_bytes(spec, step, choices.itemsize, DRAWN_LOGIT_BYTES).peak_bytes
 
 
+def weights_for(
+    spec: ModelSpec, options: EngineOptions, device: DeviceFacts, choices: BootChoices
+) -> WeightPlan:
+    """Return the weights as they will be kept.
+
+    Raises:
+        OptionError: A layer cannot be quantised.
+    """
+    return plan_weights(spec, choices.dtype, options.quantization, is_packed=device.has_native_ops)
+
+
 def plan_room(
     spec: ModelSpec,
     options: EngineOptions,
@@ -130,7 +141,7 @@ def plan_room(
     capture_bytes: int,
 ) -> PoolRoom:
     """Return the device as it will be with the weights on it, and what is set aside."""
-    weight_bytes = plan_weight_bytes(spec, choices.itemsize)
+    weight_bytes = weights_for(spec, options, device, choices).num_bytes
     weight_bytes += plan_rope_bytes(spec, choices.max_model_len, choices.itemsize)
     reading = replace(
         device.reading,
