@@ -9,13 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nanoserve.attention.backend import AttentionBackend, AttentionInputs, DecodeBuffers
 from nanoserve.errors import InvariantError
-from nanoserve.kernels.packed_rows import gather_rows
-from nanoserve.kernels.packed_weight import PackedWeight
 from nanoserve.model.layer_ops import LayerOps, TorchOps
 from nanoserve.model.layers import MLP, Attention, Linear, RMSNorm
 from nanoserve.model.rope import RotaryTable, Rotation
@@ -75,7 +72,7 @@ class Decoder(nn.Module):
         self.spec = spec
         self._backend = backend
         self._rope: RotaryTable | None = None
-        self.embed_tokens = Embedding(spec.vocab_size, spec.hidden_size)
+        self.embed_tokens = Embedding(spec.vocab_size, spec.hidden_size, ops)
         self.layers = nn.ModuleList(
             DecoderLayer(spec, backend, ops) for _ in range(spec.num_layers)
         )
@@ -149,14 +146,13 @@ class Embedding(nn.Module):
     The table may be the packed weight of a tied head, once that is loaded.
     """
 
-    def __init__(self, vocab_size: int, hidden_size: int) -> None:
+    def __init__(self, vocab_size: int, hidden_size: int, ops: LayerOps) -> None:
         super().__init__()
-        self.weight: Tensor | PackedWeight = nn.Parameter(
+        self._ops = ops
+        self.weight: Any = nn.Parameter(  # or a `PackedWeight`
             torch.empty(vocab_size, hidden_size), requires_grad=False
         )
 
     def forward(self, token_ids: Tensor, dtype: torch.dtype) -> Tensor:
         """int64 [T] to [T, hidden_size] in the compute dtype."""
-        if isinstance(self.weight, PackedWeight):
-            return gather_rows(self.weight, token_ids, dtype)
-        return F.embedding(token_ids, self.weight)
+        return self._ops.embedding(token_ids, self.weight, dtype)

@@ -5,12 +5,12 @@ nothing of the order of layers (see `decoder`) or of attention itself (see `atte
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nanoserve.kernels.packed_weight import PackedWeight
 from nanoserve.model.layer_ops import HeadNorms, LayerOps, TorchOps
 from nanoserve.model.rope import Rotation
 from nanoserve.spec.model_spec import ModelSpec
@@ -28,7 +28,7 @@ class Linear(nn.Module):
     def __init__(self, in_features: int, out_features: int, has_bias: bool, ops: LayerOps) -> None:
         super().__init__()
         self._ops = ops
-        self.weight: Tensor | PackedWeight = _parameter(out_features, in_features)
+        self.weight: Any = _parameter(out_features, in_features)  # or a `PackedWeight`
         self.bias = _parameter(out_features) if has_bias else None
         self._packed: Tensor | None = None
         self._min_rows = 1

@@ -17,7 +17,7 @@ from nanoserve.units import format_bytes, round_up
 
 PANEL_OUTPUTS = 32  # outputs of a panel; the last is filled up with zeros
 GROUP_SIZE = 32  # inputs that share a scale: a GGUF block's, so that its bits can be kept
-_SCALE_BYTES = 2  # float16, as in GGUF
+SCALE_BYTES = 2  # float16, as in GGUF
 _SCALES = {"int8": 1, "int4": 2}  # of each group: a scale; a scale and a minimum
 _ITEM_INPUTS = {"float32": 1, "float16": 1, "bfloat16": 2, "int8": 4, "int4": 8}
 _BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "int8": 8, "int4": 4}
@@ -45,7 +45,7 @@ class LinearFormat:
         if not self.group_size:
             return value_bits // 8
         num_groups = rows * (in_size // self.group_size)
-        return value_bits // 8 + num_groups * _SCALES[self.name] * _SCALE_BYTES
+        return value_bits // 8 + num_groups * _SCALES[self.name] * SCALE_BYTES
 
     def describe(self) -> str:
         """Return the name, with the group size if there is one."""

@@ -20,7 +20,13 @@ from nanoserve.plan.weight_plan import LinearFormat
 from nanoserve.spec.checkpoint import Checkpoint
 from nanoserve.weights.dequant import check_type, dequantize
 from nanoserve.weights.name_map import Target, gguf_targets, hf_targets, is_ignorable
-from nanoserve.weights.packing import Stage, join_slices, replace_parameters, slice_rows
+from nanoserve.weights.packing import (
+    Stage,
+    allocate_weights,
+    fill_rows,
+    replace_parameters,
+    slice_rows,
+)
 from nanoserve.weights.quantize import can_keep
 from nanoserve.weights.row_copy import Source, copy_rows
 from nanoserve.weights.tensor_file import MappedFile, StoredTensor, list_stored
@@ -176,24 +182,23 @@ def _fill_all(
     on_progress: Callable[[int, int], None] | None,
 ) -> dict[str, PackedWeight]:
     """Fill what has memory; return what was packed, by the name it was filled by."""
+    shapes = {name: tuple(parameters[name].shape) for name in sources if name in packed}
+    weights = allocate_weights(shapes, packed)
     total_bytes = sum(one.tensor.num_bytes for group in sources.values() for one in group)
     done_bytes = 0
 
     @torch.inference_mode()  # by thread; parameters made in this mode ask for it
-    def fill(name: str) -> PackedWeight | None:
+    def fill(name: str) -> None:
         if name in packed:
-            return _pack(packed[name], sources[name], parameters[name].shape)
+            _pack(packed[name], sources[name], weights[name])
+            return
         for source in sources[name]:
             target = source.target
             rows = parameters[name].detach().narrow(0, target.row_start, target.shape[0])
             copy_rows(source, _values, (rows,))
-        return None
 
-    weights: dict[str, PackedWeight] = {}
     with ThreadPoolExecutor(_COPY_THREADS) as threads:
-        for name, weight in zip(sources, threads.map(fill, sources), strict=True):
-            if weight is not None:
-                weights[name] = weight
+        for name, _ in zip(sources, threads.map(fill, sources), strict=True):
             for source in sources[name]:
                 done_bytes += source.tensor.num_bytes
                 if on_progress is not None:
@@ -205,23 +210,19 @@ def _values(raw: Tensor, type_name: str, shape: tuple[int, ...]) -> tuple[Tensor
     return (dequantize(raw, type_name).view(shape),)
 
 
-def _pack(one: LinearFormat, sources: list[Source], shape: tuple[int, ...]) -> PackedWeight:
+def _pack(one: LinearFormat, sources: list[Source], weight: PackedWeight) -> None:
     """Pack the rows of one weight: at once where several tensors hold them, else in slices."""
+    in_size = weight.in_size
     if len(sources) > 1 or sources[0].target.interleaved_heads:
-        stage = Stage.allocate(one, shape)
+        stage = Stage.allocate(one, (weight.out_size, in_size))
         for source in sources:
             start, num_rows = source.target.row_start, source.target.shape[0]
             rows = [part.narrow(0, start, num_rows) for part in stage.parts]
             copy_rows(source, stage.convert, rows)
-        return stage.pack()
-    return join_slices(shape[0], _slices(one, sources[0], shape))
-
-
-def _slices(one: LinearFormat, source: Source, shape: tuple[int, ...]) -> Iterator[PackedWeight]:
-    num_rows, in_size = shape
-    step = slice_rows(in_size)
-    for first in range(0, num_rows, step):
-        last = min(first + step, num_rows)
+        fill_rows(weight, 0, stage.pack())
+        return
+    for first in range(0, weight.out_size, slice_rows(in_size)):
+        last = min(first + slice_rows(in_size), weight.out_size)
         stage = Stage.allocate(one, (last - first, in_size))
-        copy_rows(source, stage.convert, stage.parts, first, last)
-        yield stage.pack()
+        copy_rows(sources[0], stage.convert, stage.parts, first, last)
+        fill_rows(weight, first, stage.pack())

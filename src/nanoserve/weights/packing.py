@@ -5,18 +5,22 @@ whole panels of it, is complete; then they are packed and given back. So memory 
 packed weights and, beside them, no more than the slices that are being filled.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from nanoserve.kernels.packed_weight import PackedWeight, pack, pack_int4, pack_int8
-from nanoserve.plan.weight_plan import PANEL_OUTPUTS, LinearFormat, WeightFormats
-from nanoserve.units import MIB, ceil_div
+from nanoserve.kernels.panel_layout import PanelMemory
+from nanoserve.kernels.panel_layout import WeightFormat as PackedFormat
+from nanoserve.plan.weight_plan import PANEL_OUTPUTS, SCALE_BYTES, LinearFormat, WeightFormats
+from nanoserve.units import MIB, ceil_div, round_up
 from nanoserve.weights.dequant import dequantize
 from nanoserve.weights.quantize import can_keep, quantize_rows, split_blocks
 
+PART_ALIGNMENT = 64  # bytes; where `PanelMemory` begins each part
 _HEAD = "lm_head.weight"
 _SLICE_VALUES = 4 * MIB  # of a large weight packed at once
 
@@ -103,39 +107,61 @@ class Stage:
 
     def pack(self) -> PackedWeight:
         """Return the rows in panels."""
+        values, *scales = self.parts
         if self.one.name == "int8":
-            return pack_int8(*self.parts)
+            return pack_int8(values, scales[0])
         if self.one.name == "int4":
-            return pack_int4(*self.parts)
-        return pack(*self.parts)
+            return pack_int4(values, scales[0], scales[1])
+        return pack(values)
 
 
-def join_slices(num_rows: int, slices: Iterable[PackedWeight]) -> PackedWeight:
-    """Return the weight whose rows the slices are, in order; each is dropped once copied.
+def allocate_weights(
+    shapes: Mapping[str, tuple[int, ...]], formats: Mapping[str, LinearFormat]
+) -> dict[str, PackedWeight]:
+    """Return packed weights without values, by name, all in one piece of memory.
 
-    Panels follow each other, so a slice of whole panels is a run of the weight's bytes.
+    Args:
+        shapes: Outputs and inputs of each weight, in the order they are to lie.
+        formats: Of each of them, at least.
     """
-    whole: PackedWeight | None = None
-    panel = 0
-    for part in slices:
-        if part.out_size == num_rows:
-            return part
-        if whole is None:
-            whole = _allocate_like(part, num_rows)
-        for into, values in zip(_panels(whole), _panels(part), strict=True):
-            into[panel : panel + len(values)] = values
-        panel += ceil_div(part.out_size, PANEL_OUTPUTS)
-    assert whole is not None, "a weight has at least one row"  # noqa: S101
-    return whole
+    sizes = {name: _part_sizes(formats[name], shape) for name, shape in shapes.items()}
+    num_bytes = sum(round_up(size, PART_ALIGNMENT) for parts in sizes.values() for size in parts)
+    memory = PanelMemory(num_bytes)
+    weights = {}
+    for name, (out_size, in_size) in shapes.items():
+        one = formats[name]
+        data, *scales = (memory.take(size) for size in sizes[name])
+        halves: list[Tensor | None] = [
+            part.view(torch.float16).view(-1, in_size // one.group_size, PANEL_OUTPUTS)
+            for part in scales
+        ]
+        scale, minimum = (*halves, None, None)[:2]
+        form = cast("PackedFormat", one.name)
+        group_size = one.group_size or in_size
+        weights[name] = PackedWeight(form, out_size, in_size, data, scale, minimum, group_size)
+    return weights
 
 
-def _allocate_like(part: PackedWeight, num_rows: int) -> PackedWeight:
-    num_panels = ceil_div(num_rows, PANEL_OUTPUTS)
-    data, *scales = (
-        torch.empty(num_panels * values.shape[1], dtype=values.dtype) for values in _panels(part)
-    )
-    scales += [None] * (2 - len(scales))
-    return replace(part, out_size=num_rows, data=data, scales=scales[0], minimums=scales[1])
+def fill_rows(weight: PackedWeight, first_row: int, part: PackedWeight) -> None:
+    """Copy packed rows into a weight, from a whole panel on.
+
+    Panels follow each other, so rows that are whole panels are a run of the weight's bytes.
+    """
+    first_panel = first_row // PANEL_OUTPUTS
+    for into, values in zip(_panels(weight), _panels(part), strict=True):
+        into[first_panel : first_panel + len(values)] = values
+
+
+def _part_sizes(one: LinearFormat, shape: tuple[int, ...]) -> list[int]:
+    """Return the bytes of a packed weight's data, then of its scales and minimums."""
+    out_size, in_size = shape
+    num_panels = ceil_div(out_size, PANEL_OUTPUTS)
+    num_scales = {"int8": 1, "int4": 2}.get(one.name, 0)
+    if not num_scales:
+        return [one.num_bytes(out_size, in_size)]
+    scale_bytes = num_panels * PANEL_OUTPUTS * (in_size // one.group_size) * SCALE_BYTES
+    data_bytes = one.num_bytes(out_size, in_size) - num_scales * scale_bytes
+    return [data_bytes, *[scale_bytes] * num_scales]
 
 
 def _panels(weight: PackedWeight) -> list[Tensor]:

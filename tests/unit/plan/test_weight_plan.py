@@ -1,9 +1,11 @@
 """Bytes of weights and rotary table, from a shape."""
 
+from typing import cast
+
 import pytest
 
 from nanoserve.errors import OptionError
-from nanoserve.kernels.packed_weight import packed_bytes
+from nanoserve.kernels.panel_layout import WeightFormat, packed_bytes
 from nanoserve.options import Quantization
 from nanoserve.plan.weight_plan import (
     LinearFormat,
@@ -38,7 +40,9 @@ def test_tied_head_counts_once() -> None:
 @pytest.mark.parametrize("shape", [(32, 64), (33, 64), (1, 32), (49152, 576), (100, 96)])
 def test_the_kernels_pack_into_as_many_bytes(one: LinearFormat, shape: tuple[int, int]) -> None:
     """The plan and the packing count alike, rows that fill a panel up included."""
-    assert one.num_bytes(*shape) == packed_bytes(*shape, one.name, one.group_size)
+    form = cast("WeightFormat", one.name)
+
+    assert one.num_bytes(*shape) == packed_bytes(*shape, form, one.group_size or shape[1])
 
 
 def test_odd_inputs_fill_an_item_up() -> None:

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nanoserve.kernels.packed_rows import gather_rows
-from nanoserve.kernels.packed_weight import PackedWeight
+from nanoserve.kernels.packed_weight import PackedWeight, unpack
 from nanoserve.plan.weight_plan import plan_weights
 from nanoserve.spec.checkpoint import Checkpoint, read_checkpoint
 from nanoserve.spec.model_dir import resolve_model
@@ -51,8 +50,7 @@ def weight_of(model: nn.Module, name: str) -> PackedWeight | Tensor:
 def rows_of(weight: PackedWeight | Tensor) -> Tensor:
     if isinstance(weight, Tensor):
         return weight.float()
-    dtype = torch.bfloat16 if weight.format == "bfloat16" else torch.float32
-    return gather_rows(weight, torch.arange(weight.out_size), dtype).float()
+    return unpack(weight)
 
 
 @pytest.mark.parametrize("form", ["float32", "bfloat16", "int8", "int4"])
@@ -113,9 +111,10 @@ def write_quantized(path: Path, spec: ModelSpec, kinds: dict[str, str]) -> Path:
     def add(writer: gguf.GGUFWriter, name: str, values: object) -> None:
         kind = next((kind for part, kind in kinds.items() if part in name), None)
         if kind is None or "norm" in name:
-            return original(writer, name, values)
+            original(writer, name, values)
+            return
         raw_dtype = gguf.GGMLQuantizationType[kind]
-        return original(writer, name, gguf.quants.quantize(values, raw_dtype), raw_dtype=raw_dtype)
+        original(writer, name, gguf.quants.quantize(values, raw_dtype), raw_dtype=raw_dtype)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gguf.GGUFWriter, "add_tensor", add)

@@ -5,8 +5,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from nanoserve.kernels.row_quantizer import QuantizedRows
 from nanoserve.plan.weight_plan import LinearFormat
-from nanoserve.weights.quantize import QuantizedRows, can_keep, quantize_rows, split_blocks
+from nanoserve.weights.quantize import can_keep, quantize_rows, split_blocks
 
 INT8, INT4 = LinearFormat("int8", 32), LinearFormat("int4", 32)
 
