@@ -42,6 +42,7 @@ __all__ = [
 
 GROUP_MULTIPLE = 32  # inputs; a group of all inputs may be ragged
 MAX_ACTIVATION_GROUP = 128  # inputs of a row that share an 8-bit scale
+BLOCK_BYTES = 12  # `Block` of `csrc/linear_quantized.cpp`
 INT8_OFFSET = 128  # an int8 weight is stored so far above its value
 INT8_MAX = 127
 _CHUNK_ELEMENTS = 1 << 18  # of a weight, that stay in a core's caches
@@ -97,7 +98,7 @@ def scratch_bytes(weight: PackedWeight, num_rows: int) -> int:
     if weight.scales is None:
         return 0
     num_blocks = weight.in_size // activation_group_size(weight.group_size)
-    return num_rows * (round_up(weight.in_size, 64) + 8 * num_blocks)
+    return num_rows * (round_up(weight.in_size, 64) + BLOCK_BYTES * num_blocks)
 
 
 def pack(weight: Tensor, memory: PanelMemory | None = None) -> PackedWeight:

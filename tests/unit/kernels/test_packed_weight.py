@@ -170,10 +170,10 @@ def test_activations_share_scales_in_whole_items(group_size: int, expected: int)
 
 
 def test_quantized_activations_need_scratch() -> None:
-    """A byte for each input, rounded up to a cache line, and 8 for each group."""
+    """A byte for each input, rounded up to a cache line, and 12 for each group."""
     assert scratch_bytes(random_packed("bfloat16", 32, 96, 96), 5) == 0
-    assert scratch_bytes(random_packed("int8", 32, 96, 96), 5) == 5 * (128 + 8)
-    assert scratch_bytes(random_packed("int4", 32, 96, 32), 5) == 5 * (128 + 3 * 8)
+    assert scratch_bytes(random_packed("int8", 32, 96, 96), 5) == 5 * (128 + 12)
+    assert scratch_bytes(random_packed("int4", 32, 96, 32), 5) == 5 * (128 + 3 * 12)
 
 
 def test_one_piece_of_memory_serves_many_weights() -> None:

@@ -14,8 +14,9 @@ constexpr int ROWS = 3;
 #else
 constexpr int ROWS = 1;
 #endif
-constexpr int TASK_ROWS = 192;
 constexpr int MAX_ITEMS = 1024;  // of the inputs that are multiplied before the next rows' turn
+// Panels of a task whose sums wait for more items, of two bytes or more.
+constexpr int MAX_PANELS = TASK_BYTES / (MAX_ITEMS * PANEL_OUTPUTS * 2);
 
 // An item is what one lane of a panel's vectors takes from a row: here one input.
 template <class T>
@@ -58,37 +59,39 @@ class Product {
   explicit Product(const PackedLinearArgs& args)
       : args_(args), num_items_(ceil_div(args.in_size, Items<T>::INPUTS)) {}
 
-  void run(int64_t panel, int64_t first_row, int num_rows) {
-    const Item* weights = static_cast<const Item*>(args_.data) + panel * num_items_ * PANEL_OUTPUTS;
-    const Item* next = weights + num_items_ * PANEL_OUTPUTS;
-    Prefetch prefetch(next, PANEL_OUTPUTS * sizeof(Item), ceil_div(num_rows, ROWS));
+  void run(const Task& task) {
     for (int64_t first = 0; first < num_items_; first += MAX_ITEMS) {
-      Part part{weights + first * PANEL_OUTPUTS, first, std::min(num_items_, first + MAX_ITEMS)};
-      for_row_groups<ROWS>(num_rows, [&]<int N>(int row) {
-        add_rows<N>(part, panel, first_row + row, row, prefetch);
+      int64_t end = std::min(num_items_, first + MAX_ITEMS);
+      for_passes<ROWS>(task.num_rows, [&]<int N>(const Pass& pass) {
+        for (int64_t panel = task.first_panel; panel < task.end_panel; panel++) {
+          add_rows<N>(task, panel, pass, first, end);
+        }
       });
     }
+  }
+
+  int64_t panel_bytes() const {
+    int64_t num_items = std::min<int64_t>(num_items_, MAX_ITEMS);
+    return num_items * PANEL_OUTPUTS * sizeof(Item);
   }
 
  private:
   using Item = Items<T>::Item;
 
-  struct Part {
-    const Item* weights;
-    int64_t first_item, end_item;
-  };
-
   template <int N>
-  void add_rows(const Part& part, int64_t panel, int64_t row, int sums_row, Prefetch prefetch) {
+  void add_rows(const Task& task, int64_t panel, const Pass& pass, int64_t first, int64_t end) {
+    int64_t row = task.first_row + pass.row;
     const T* x = static_cast<const T*>(args_.x) + row * args_.in_size;
-    float* kept = sums_ + sums_row * PANEL_OUTPUTS;
+    const Item* weights = static_cast<const Item*>(args_.data) +
+                          (panel * num_items_ + first) * PANEL_OUTPUTS;
+    float* kept = sums_ + ((panel - task.first_panel) * TASK_ROWS + pass.row) * PANEL_OUTPUTS;
+    Prefetch prefetch(weights, PANEL_OUTPUTS * sizeof(Item), end - first, pass);
     f32v sums[N][PANEL_VECTORS];
     for (int r = 0; r < N; r++) {
       for (int v = 0; v < PANEL_VECTORS; v++) {
-        sums[r][v] = part.first_item ? load(kept + r * PANEL_OUTPUTS + v * LANES) : f32v{};
+        sums[r][v] = first ? load(kept + r * PANEL_OUTPUTS + v * LANES) : f32v{};
       }
     }
-    const Item* weights = part.weights;
     auto add_item = [&](auto&& item_of) {
       f32v panel_weights[PANEL_VECTORS];
       for (int v = 0; v < PANEL_VECTORS; v++) panel_weights[v] = load(weights + v * LANES);
@@ -100,14 +103,13 @@ class Product {
       }
       weights += PANEL_OUTPUTS;
     };
-    prefetch.start_pass(num_items_, sums_row / ROWS);
-    bool is_last = part.end_item == num_items_;
-    int64_t whole_items = is_last ? args_.in_size / Items<T>::INPUTS : part.end_item;
-    for (int64_t i = part.first_item; i < whole_items; i++) {
+    bool is_last = end == num_items_;
+    int64_t whole_items = is_last ? args_.in_size / Items<T>::INPUTS : end;
+    for (int64_t i = first; i < whole_items; i++) {
       prefetch.next_item();
       add_item([&](const T* row) { return Items<T>::item(row, i); });
     }
-    if (whole_items < part.end_item) {
+    if (whole_items < end) {
       add_item([&](const T* row) { return Items<T>::last_item(row, whole_items); });
     }
     for (int r = 0; r < N; r++) {
@@ -130,7 +132,7 @@ class Product {
 
   const PackedLinearArgs& args_;
   const int64_t num_items_;
-  alignas(64) float sums_[TASK_ROWS * PANEL_OUTPUTS];
+  alignas(64) float sums_[MAX_PANELS * TASK_ROWS * PANEL_OUTPUTS];
 };
 
 }  // namespace
@@ -138,10 +140,8 @@ class Product {
 void dense_linear(const PackedLinearArgs& args, Team& team) {
   with_dtype(args.dtype, [&]<class T>(T*) {
     Product<T> product(args);
-    share_panels(ceil_div(args.out_size, PANEL_OUTPUTS), args.rows, TASK_ROWS, team,
-                 [&](int64_t panel, int64_t first_row, int num_rows) {
-                   product.run(panel, first_row, num_rows);
-                 });
+    share_panels(args.out_size, product.panel_bytes(), args.rows, ROWS, team,
+                 [&](const Task& task) { product.run(task); });
   });
 }
 

@@ -16,8 +16,8 @@ constexpr int ROWS = 2;
 #else
 constexpr int ROWS = 1;
 #endif
-constexpr int TASK_ROWS = 192;
 constexpr float MAX_VALUE = 127;
+constexpr float LEAST = 1e-30f;  // a block with nothing larger is zeros
 
 typedef int8_t i8v __attribute__((vector_size(LANES)));
 
@@ -34,7 +34,8 @@ struct Int4 {
 // What a block of a row of x is besides its bytes.
 struct Block {
   float scale;
-  int32_t sum;
+  float sum;     // of what the bytes stand for: times the minimum, a part of each output
+  int32_t less;  // what 128 too much in each weight makes of the bytes, negative
 };
 
 // Where the quantized rows lie in the scratch: their bytes, each row padded with zeros, then
@@ -77,8 +78,7 @@ Block quantize_block(const T* x, int64_t size, int8_t* bytes) {
     zero += v * 0.0f;
   }
   float largest = max_lane(most);
-  float factor = largest > 0 ? MAX_VALUE / largest : 0;
-  if (largest > 0 && !(factor <= 3e38f)) factor = 3e38f;
+  float factor = largest > LEAST ? MAX_VALUE / largest : 0;
   i32v sum = {};
   for (int64_t i = 0; i < size; i += LANES) {
     i32v values = round_to_int(load(x + i, size - i) * factor);
@@ -86,7 +86,8 @@ Block quantize_block(const T* x, int64_t size, int8_t* bytes) {
     i8v narrow = __builtin_convertvector(values, i8v);
     std::memcpy(bytes + i, &narrow, sizeof narrow);
   }
-  return {largest / MAX_VALUE + sum_lanes(zero), sum_ints(sum)};
+  float scale = largest / MAX_VALUE + sum_lanes(zero);
+  return {scale, scale * sum_ints(sum), -128 * sum_ints(sum)};
 }
 
 template <class T>
@@ -142,27 +143,30 @@ class Product {
         block_items_(ceil_div(args.activation_group, Format::INPUTS)),
         num_groups_(args.in_size / args.group_size) {}
 
-  void run(int64_t panel, int64_t first_row, int num_rows) const {
-    const int32_t* weights =
-        static_cast<const int32_t*>(args_.data) + panel * num_items_ * PANEL_OUTPUTS;
-    Prefetch prefetch(weights + num_items_ * PANEL_OUTPUTS, PANEL_OUTPUTS * sizeof(int32_t),
-                      ceil_div(num_rows, ROWS));
-    for_row_groups<ROWS>(num_rows, [&]<int N>(int row) {
-      prefetch.start_pass(num_items_, row / ROWS);
-      add_rows<N>(weights, panel, first_row + row, prefetch);
+  void run(const Task& task) const {
+    for_passes<ROWS>(task.num_rows, [&]<int N>(const Pass& pass) {
+      for (int64_t panel = task.first_panel; panel < task.end_panel; panel++) {
+        add_rows<N>(task, panel, pass);
+      }
     });
   }
 
+  int64_t panel_bytes() const { return num_items_ * PANEL_OUTPUTS * sizeof(int32_t); }
+
  private:
   template <int N>
-  void add_rows(const int32_t* weights, int64_t panel, int64_t row, Prefetch prefetch) const {
+  void add_rows(const Task& task, int64_t panel, const Pass& pass) const {
+    int64_t row = task.first_row + pass.row;
+    const int32_t* weights =
+        static_cast<const int32_t*>(args_.data) + panel * num_items_ * PANEL_OUTPUTS;
+    Prefetch prefetch(weights, PANEL_OUTPUTS * sizeof(int32_t), num_items_, pass);
     f32v sums[N][PANEL_VECTORS] = {};
     const int8_t* x = rows_.bytes(row);
     for (int64_t block = 0; block < rows_.num_blocks; block++) {
       i32v products[N][PANEL_VECTORS];
       for (int r = 0; r < N; r++) {
-        int32_t sum = rows_.blocks(row + r)[block].sum;
-        i32v start = (Format::HAS_MINIMUMS ? 0 : -128 * sum) - i32v{};
+        i32v start = {};
+        if (!Format::HAS_MINIMUMS) start += rows_.blocks(row + r)[block].less;
         for (int v = 0; v < PANEL_VECTORS; v++) products[r][v] = start;
       }
       for (int64_t i = 0; i < block_items_; i++) {
@@ -204,13 +208,16 @@ class Product {
     int64_t ahead = num_groups_ * PANEL_OUTPUTS;
     __builtin_prefetch(args_.scales + place + ahead, 0, 2);
     if (Format::HAS_MINIMUMS) __builtin_prefetch(args_.minimums + place + ahead, 0, 2);
+    f32v scales[PANEL_VECTORS], minimums[PANEL_VECTORS];
     for (int v = 0; v < PANEL_VECTORS; v++) {
-      f32v scales = load(args_.scales + place + v * LANES);
-      f32v minimums = Format::HAS_MINIMUMS ? load(args_.minimums + place + v * LANES) : f32v{};
-      for (int r = 0; r < N; r++) {
-        const Block& x = rows_.blocks(row + r)[block];
-        sums[r][v] += __builtin_convertvector(products[r][v], f32v) * (scales * x.scale);
-        if (Format::HAS_MINIMUMS) sums[r][v] += minimums * (x.scale * x.sum);
+      scales[v] = load(args_.scales + place + v * LANES);
+      if (Format::HAS_MINIMUMS) minimums[v] = load(args_.minimums + place + v * LANES);
+    }
+    for (int r = 0; r < N; r++) {
+      const Block& x = rows_.blocks(row + r)[block];
+      for (int v = 0; v < PANEL_VECTORS; v++) {
+        sums[r][v] += __builtin_convertvector(products[r][v], f32v) * (scales[v] * x.scale);
+        if (Format::HAS_MINIMUMS) sums[r][v] += minimums[v] * x.sum;
       }
     }
   }
@@ -234,10 +241,8 @@ void multiply(const PackedLinearArgs& args, Team& team) {
     for (int64_t row = first; row < last; row++) quantize_row<T>(args, rows, row);
   });
   const Product<Format, T> product(args);
-  share_panels(ceil_div(args.out_size, PANEL_OUTPUTS), args.rows, TASK_ROWS, team,
-               [&](int64_t panel, int64_t first_row, int num_rows) {
-                 product.run(panel, first_row, num_rows);
-               });
+  share_panels(args.out_size, product.panel_bytes(), args.rows, ROWS, team,
+               [&](const Task& task) { product.run(task); });
 }
 
 }  // namespace
