@@ -17,6 +17,8 @@ from nanoserve.kernels.op_args import (
     SiluMulArgs,
     dtype_code,
 )
+from nanoserve.kernels.packed_args import embedding_args, packed_linear_args
+from nanoserve.kernels.packed_weight import PackedWeight, scratch_bytes
 from nanoserve.model.layer_ops import HeadNorms, LayerOps, TorchOps
 from nanoserve.model.rope import Rotation
 
@@ -29,9 +31,15 @@ class NativeOps:
     def __init__(self, kernels: KernelLibrary) -> None:
         self._kernels = kernels
 
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """See `LayerOps`; the weight is read as it lies, and no other form of it is kept."""
+    def linear(self, x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None) -> Tensor:
+        """See `LayerOps`; the weight is read as it lies, or as it was packed.
+
+        Raises:
+            KernelError: A dense packed weight has another dtype than `x`.
+        """
         x = x.contiguous()
+        if isinstance(weight, PackedWeight):
+            return self._packed_linear(x, weight, bias)
         out_size, in_size = weight.shape
         out = torch.empty(x.shape[0], out_size, dtype=x.dtype)
         args = LinearArgs(
@@ -45,6 +53,23 @@ class NativeOps:
             dtype_code(x.dtype),
         )
         self._run(args, weight.numel())
+        return out
+
+    def _packed_linear(self, x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
+        out = torch.empty(x.shape[0], weight.out_size, dtype=x.dtype)
+        scratch = torch.empty(scratch_bytes(weight, x.shape[0]), dtype=torch.uint8)
+        args = packed_linear_args(x, weight, bias, out, scratch)
+        self._run(args, weight.out_size * weight.in_size)
+        return out
+
+    def embedding(self, ids: Tensor, weight: PackedWeight, dtype: torch.dtype) -> Tensor:
+        """Return rows of a packed weight: int64 [T] to [T, in_size] of `dtype`.
+
+        Raises:
+            KernelError: A dense packed weight has another dtype.
+        """
+        out = torch.empty(ids.shape[0], weight.in_size, dtype=dtype)
+        self._run(embedding_args(ids.contiguous(), weight, out), out.numel())
         return out
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:

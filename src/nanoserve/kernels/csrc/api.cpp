@@ -2,6 +2,7 @@
 #include <omp.h>
 
 #include "ops.h"
+#include "panels.h"
 
 namespace {
 
@@ -27,6 +28,8 @@ constexpr OpKind KINDS[] = {
     kind<PrepareHeadsArgs, prepare_heads>(),
     kind<PagedAttentionArgs, paged_attention>(),
     kind<LinearArgs, linear>(),
+    kind<PackedLinearArgs, packed_linear>(),
+    kind<EmbeddingArgs, embedding>(),
 };
 constexpr int64_t NUM_KINDS = sizeof KINDS / sizeof KINDS[0];
 
@@ -63,6 +66,8 @@ int64_t nanoserve_args_bytes(int64_t kind) {
 }
 
 int32_t nanoserve_vector_bits() { return LANES * 32; }
+
+int32_t nanoserve_panel_outputs() { return PANEL_OUTPUTS; }
 
 int32_t nanoserve_has_bf16_products() {
 #ifdef __AVX512BF16__
