@@ -4,7 +4,6 @@ Owns what the bytes stand for and how the integers are chosen. Knows nothing of 
 files. Read next: `panel_layout`, `csrc/panels.h`.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nanoserve.errors import KernelError
-from nanoserve.kernels.int4_fit import as_half, fit_int4
 from nanoserve.kernels.panel_layout import (
     ITEM_BYTES,
     ITEM_INPUTS,
@@ -23,6 +21,7 @@ from nanoserve.kernels.panel_layout import (
     scale_panels,
     to_panels,
 )
+from nanoserve.kernels.row_quantizer import quantize_int4_rows, quantize_int8_rows
 from nanoserve.units import ceil_div, round_up
 
 __all__ = [
@@ -44,8 +43,6 @@ GROUP_MULTIPLE = 32  # inputs; a group of all inputs may be ragged
 MAX_ACTIVATION_GROUP = 128  # inputs of a row that share an 8-bit scale
 BLOCK_BYTES = 12  # `Block` of `csrc/linear_quantized.cpp`
 INT8_OFFSET = 128  # an int8 weight is stored so far above its value
-INT8_MAX = 127
-_CHUNK_ELEMENTS = 1 << 18  # of a weight, that stay in a core's caches
 _WORDS = {2: torch.int16, 4: torch.int32}
 
 
@@ -168,15 +165,8 @@ def quantize_int8(
     Raises:
         KernelError: The group is neither everything nor a divisor in multiples of 32.
     """
-    out_size, in_size = weight.shape
-    num_groups = _num_groups(in_size, group_size)
-    values = torch.empty(out_size, in_size, dtype=torch.int8)
-    scales = torch.empty(out_size, num_groups, dtype=torch.float16)
-    for rows in _chunks(weight):
-        groups = weight[rows].float().reshape(-1, num_groups, group_size)
-        scale = as_half(groups.abs().amax(dim=2, keepdim=True) / INT8_MAX)
-        scaled = (groups / scale).round_().clamp_(-INT8_MAX, INT8_MAX)
-        values[rows], scales[rows] = scaled.flatten(1).to(torch.int8), scale.squeeze(2).half()
+    _check_groups(weight.shape[1], group_size)
+    values, scales = quantize_int8_rows(weight, group_size)
     return pack_int8(values, scales, memory)
 
 
@@ -185,21 +175,13 @@ def quantize_int4(
 ) -> PackedWeight:
     """Quantize a float weight, [out_size, in_size], to 0..15 with scale and minimum per group.
 
-    How they are chosen is in `int4_fit`.
+    How they are chosen is in `row_quantizer`.
 
     Raises:
         KernelError: The group is neither everything nor a divisor in multiples of 32.
     """
-    out_size, in_size = weight.shape
-    num_groups = _num_groups(in_size, group_size)
-    values = torch.empty(out_size, in_size, dtype=torch.uint8)
-    scales = torch.empty(out_size, num_groups, dtype=torch.float16)
-    minimums = torch.empty_like(scales)
-    for rows in _chunks(weight):
-        groups = weight[rows].float().reshape(-1, num_groups, group_size)
-        best, scale, minimum = fit_int4(groups)
-        values[rows] = best.flatten(1).to(torch.uint8)
-        scales[rows], minimums[rows] = scale.squeeze(2).half(), minimum.squeeze(2).half()
+    _check_groups(weight.shape[1], group_size)
+    values, scales, minimums = quantize_int4_rows(weight, group_size)
     return pack_int4(values, scales, minimums, memory)
 
 
@@ -244,18 +226,10 @@ def _group_size(in_size: int, scales: Tensor) -> int:
     return group_size
 
 
-def _num_groups(in_size: int, group_size: int) -> int:
+def _check_groups(in_size: int, group_size: int) -> None:
     if in_size % group_size or (group_size != in_size and group_size % GROUP_MULTIPLE):
         message = (
             f"Groups of {group_size} cannot share scales: they must be a multiple of "
             f"{GROUP_MULTIPLE} that divides the {in_size} inputs, or all of them."
         )
         raise KernelError(message)
-    return in_size // group_size
-
-
-def _chunks(weight: Tensor) -> Iterator[slice]:
-    """Yield slices of rows, each of about _CHUNK_ELEMENTS."""
-    rows = max(1, _CHUNK_ELEMENTS // weight.shape[1])
-    for first in range(0, weight.shape[0], rows):
-        yield slice(first, first + rows)

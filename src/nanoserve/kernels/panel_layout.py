@@ -32,7 +32,9 @@ class PanelMemory:
     """
 
     def __init__(self, num_bytes: int) -> None:
-        pages = mmap.mmap(-1, round_up(num_bytes, HUGE_PAGE_BYTES) + HUGE_PAGE_BYTES)
+        private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # shared ones are another's to count
+        length = round_up(num_bytes, HUGE_PAGE_BYTES) + HUGE_PAGE_BYTES
+        pages = mmap.mmap(-1, length, flags=private)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             pages.madvise(mmap.MADV_HUGEPAGE)
         memory = torch.frombuffer(pages, dtype=torch.uint8)

@@ -19,7 +19,7 @@ QuantizedRows = tuple[Tensor, ...]
 
 def quantize_int8_rows(rows: Tensor, group_size: int) -> QuantizedRows:
     """Let the largest value of each group be 127: [rows, in] to values and scales."""
-    groups = rows.float().view(rows.shape[0], -1, group_size)
+    groups = rows.float().reshape(rows.shape[0], -1, group_size)
     scales = groups.abs().amax(2).div_(_MAX_INT8).to(torch.float16)
     quotients = groups / _divisors(scales)[..., None]
     return quotients.round_().clamp_(-_MAX_INT8, _MAX_INT8).to(torch.int8).flatten(1), scales
@@ -34,7 +34,7 @@ def quantize_int4_rows(rows: Tensor, group_size: int) -> QuantizedRows:
 
     Measured: docs/quality.md; the whole range alone has a higher perplexity than Q4_0.
     """
-    groups = rows.float().view(rows.shape[0], -1, group_size)
+    groups = rows.float().reshape(rows.shape[0], -1, group_size)
     low, high = groups.amin(2), groups.amax(2)
     best = _choose_values(groups, (high - low) / _MAX_INT4, low)
     least = _squared_error(groups, best)

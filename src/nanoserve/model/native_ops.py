@@ -6,6 +6,7 @@ of rows or threads.
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from nanoserve.kernels.kernel_library import KernelLibrary
@@ -62,14 +63,18 @@ class NativeOps:
         self._run(args, weight.out_size * weight.in_size)
         return out
 
-    def embedding(self, ids: Tensor, weight: PackedWeight, dtype: torch.dtype) -> Tensor:
-        """Return rows of a packed weight: int64 [T] to [T, in_size] of `dtype`.
+    def embedding(
+        self, token_ids: Tensor, weight: Tensor | PackedWeight, dtype: torch.dtype
+    ) -> Tensor:
+        """See `LayerOps`.
 
         Raises:
             KernelError: A dense packed weight has another dtype.
         """
-        out = torch.empty(ids.shape[0], weight.in_size, dtype=dtype)
-        self._run(embedding_args(ids.contiguous(), weight, out), out.numel())
+        if not isinstance(weight, PackedWeight):
+            return F.embedding(token_ids, weight)
+        out = torch.empty(token_ids.shape[0], weight.in_size, dtype=dtype)
+        self._run(embedding_args(token_ids.contiguous(), weight, out), out.numel())
         return out
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
