@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from nanoserve.errors import CorruptFileError
+from nanoserve.kernels.kernel_build import cache_folder
 from nanoserve.model.decoder import Decoder
 from nanoserve.plan.weight_plan import LinearFormat
 from nanoserve.spec.checkpoint import Checkpoint, read_checkpoint
@@ -108,9 +109,11 @@ class CheckpointModel:
             WeightMismatchError: Tensors are missing, left over or misshapen.
             UnsupportedModelError: A tensor's format cannot be read.
         """
-        report = load_weights(decoder, self.checkpoint, on_progress, packed)
+        folder = cache_folder("weights")
+        report = load_weights(decoder, self.checkpoint, on_progress, packed, folder)
         kept = f", {report.num_kept:,} kept as stored" if report.num_kept else ""
-        return f"{report.num_tensors:,} tensors{kept}"
+        cached = ", packed by an earlier start" if report.is_cached else ""
+        return f"{report.num_tensors:,} tensors{kept}{cached}"
 
     def describe(self) -> str:
         """Return one line for people."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,7 @@ from nanoserve.weights.packing import (
 from nanoserve.weights.quantize import can_keep
 from nanoserve.weights.row_copy import Source, copy_rows
 from nanoserve.weights.tensor_file import MappedFile, StoredTensor, list_stored
+from nanoserve.weights.weight_cache import cache_path, read_weights, write_weights
 
 _COPY_THREADS = 2  # parameters filled at once; first touches of memory are what they wait for
 _SAFETENSORS_TYPES = ("F32", "F16", "BF16")
@@ -42,11 +44,13 @@ class LoadReport:
     Attributes:
         num_tensors: Checkpoint tensors copied.
         num_kept: Those of them whose quantised bits were kept.
+        is_cached: Whether packed weights were read as an earlier start left them.
         weight_bytes: Bytes of the parameters, packed ones as they are packed.
     """
 
     num_tensors: int
     num_kept: int
+    is_cached: bool
     weight_bytes: int
 
 
@@ -55,6 +59,7 @@ def load_weights(
     checkpoint: Checkpoint,
     on_progress: Callable[[int, int], None] | None = None,
     packed: Mapping[str, LinearFormat] | None = None,
+    cache_folder: Path | None = None,
 ) -> LoadReport:
     """Fill a model's parameters from a checkpoint.
 
@@ -65,6 +70,8 @@ def load_weights(
         on_progress: Called after each tensor with the file bytes done and in all.
         packed: The format of each parameter that gives way to a `PackedWeight`, by every
             name it has; see `packing.packed_formats`.
+        cache_folder: Where weights that had to be quantised are kept for the next start;
+            None keeps none.
 
     Raises:
         WeightMismatchError: Tensors are missing, left over or misshapen; nothing was copied.
@@ -79,15 +86,26 @@ def load_weights(
     parameters = dict(model.named_parameters(remove_duplicate=False))
     _check_parameters(parameters, targets, packed)
     wanted = [tensor for tensor in stored if tensor.name in targets]
+    num_kept = sum(
+        _is_kept(tensor, packed.get(targets[tensor.name].parameter)) for tensor in wanted
+    )
+    sources = _by_parameter(wanted, targets)
+    shapes = {name: tuple(parameters[name].shape) for name in sources if name in packed}
+    weights = allocate_weights(shapes, packed)
+    path = None
+    if cache_folder is not None and _is_slow(sources, packed):
+        path = cache_path(cache_folder, checkpoint, packed)
+    is_cached = path is not None and read_weights(path, weights.values())
     with _one_thread():
-        weights = _fill_all(_by_parameter(wanted, targets), parameters, packed, on_progress)
+        _fill_all(sources, parameters, packed, {} if is_cached else weights, on_progress)
+    if path is not None and not is_cached:
+        write_weights(path, weights.values())
     replace_parameters(model, parameters, weights)
     placed = {id(parameter): parameter.nbytes for parameter in model.parameters()}
     return LoadReport(
         num_tensors=len(wanted),
-        num_kept=sum(
-            _is_kept(tensor, packed.get(targets[tensor.name].parameter)) for tensor in wanted
-        ),
+        num_kept=num_kept,
+        is_cached=is_cached,
         weight_bytes=sum(placed.values()) + sum(weight.num_bytes for weight in weights.values()),
     )
 
@@ -163,6 +181,16 @@ def _is_kept(tensor: StoredTensor, one: LinearFormat | None) -> bool:
     return one is not None and can_keep(tensor.type_name, one)
 
 
+def _is_slow(sources: Mapping[str, list[Source]], packed: Mapping[str, LinearFormat]) -> bool:
+    """Whether weights are fitted to 4 bits, which takes longer than reading the result."""
+    return any(
+        packed[name].name == "int4" and not can_keep(source.tensor.type_name, packed[name])
+        for name, group in sources.items()
+        if name in packed
+        for source in group
+    )
+
+
 def _by_parameter(
     wanted: list[StoredTensor], targets: dict[str, Target]
 ) -> dict[str, list[Source]]:
@@ -179,18 +207,18 @@ def _fill_all(
     sources: dict[str, list[Source]],
     parameters: dict[str, nn.Parameter],
     packed: Mapping[str, LinearFormat],
+    weights: Mapping[str, PackedWeight],
     on_progress: Callable[[int, int], None] | None,
-) -> dict[str, PackedWeight]:
-    """Fill what has memory; return what was packed, by the name it was filled by."""
-    shapes = {name: tuple(parameters[name].shape) for name in sources if name in packed}
-    weights = allocate_weights(shapes, packed)
+) -> None:
+    """Fill parameters that are not packed, and `weights`."""
     total_bytes = sum(one.tensor.num_bytes for group in sources.values() for one in group)
     done_bytes = 0
 
     @torch.inference_mode()  # by thread; parameters made in this mode ask for it
     def fill(name: str) -> None:
         if name in packed:
-            _pack(packed[name], sources[name], weights[name])
+            if name in weights:
+                _pack(packed[name], sources[name], weights[name])
             return
         for source in sources[name]:
             target = source.target
@@ -203,7 +231,6 @@ def _fill_all(
                 done_bytes += source.tensor.num_bytes
                 if on_progress is not None:
                     on_progress(done_bytes, total_bytes)
-    return weights
 
 
 def _values(raw: Tensor, type_name: str, shape: tuple[int, ...]) -> tuple[Tensor, ...]:

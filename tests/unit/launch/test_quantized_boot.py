@@ -18,8 +18,9 @@ GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
 
 
 @pytest.fixture(params=[False, True], ids=["untied", "tied"])
-def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+def folder(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a tiny model's folder: one token per byte, random weights, whole groups."""
+    monkeypatch.setattr("nanoserve.launch.boot_model.cache_folder", lambda part: tmp_path / part)
     return write_llama(tmp_path, LlamaShape(intermediate_size=64, is_tied=request.param))
 
 
@@ -86,3 +87,24 @@ def test_without_a_compiler_quantisation_is_refused(
 
     with pytest.raises(OptionError, match=r"install a C\+\+ compiler"):
         boot(options)
+
+
+@needs_kernels
+def test_a_second_start_reads_what_the_first_one_fitted(folder: Path) -> None:
+    """The stage says so, and the tokens are the same."""
+    details, answers = [], []
+    for _ in range(2):
+        listener = RecordingListener()
+        llm = LLM(
+            str(folder),
+            listener,
+            device="cpu",
+            dtype="bfloat16",
+            quantization="int4",
+            num_blocks=64,
+        )
+        details += [one.detail for one in listener.reports if one.name == "weights"]
+        answers.append(llm.generate("a", GREEDY)[0].outputs[0].token_ids)
+
+    assert ["packed by an earlier start" in detail for detail in details] == [False, True]
+    assert answers[0] == answers[1]
