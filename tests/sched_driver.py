@@ -6,16 +6,19 @@ from nanoserve.sched.admission import EngineLimits
 from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.sched.scheduler import Scheduler
 from nanoserve.sched.step import FinishReason, StepPlan, StepResult, TokenEvent, TokenLogprobs
+from nanoserve.sched.step_pace import StepPace
 from tests.fakes import FakeRunner, PagedFakeRunner
 
 
 class SchedDriver:
     """A scheduler, a runner that checks the pool, and every plan and event so far."""
 
-    def __init__(self, limits: EngineLimits, first_seed: int = 0) -> None:
+    def __init__(
+        self, limits: EngineLimits, first_seed: int = 0, pace: StepPace | None = None
+    ) -> None:
         seeds = iter(range(first_seed, first_seed + 1_000_000))
         self.limits = limits
-        self.scheduler = Scheduler(limits, entropy=lambda: next(seeds))
+        self.scheduler = Scheduler(limits, lambda: next(seeds), pace)
         self.runner = PagedFakeRunner(limits.num_blocks, limits.block_size, self._tokens_of)
         self.plans: list[StepPlan] = []
         self.outputs: dict[str, list[int]] = {}

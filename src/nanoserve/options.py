@@ -23,6 +23,8 @@ DEFAULT_CAPTURE_LIMIT = 64  # graphs one process holds
 DEFAULT_QUEUED_TOKENS = 2**20  # minutes of prefill on a CPU, seconds on a large GPU
 DEFAULT_TOKEN_BUDGET = {"cpu": 512, "cuda": 2048}  # tokens in one step, by device
 
+MAX_TARGET_ITL_MS = 3_600_000  # an hour: whoever waits longer has set no aim
+
 _AT_LEAST_ONE = (
     "max_num_seqs",
     "max_num_batched_tokens",
@@ -62,6 +64,11 @@ class EngineOptions:
     )
     max_num_batched_tokens: int | None = _option(
         None, "token budget of one step (default: 512 on CPU, 2048 on CUDA)"
+    )
+    target_itl_ms: float | None = _option(
+        None,
+        "longest gap between an answer's tokens to aim for, in ms: prompts beside it are read in "
+        "smaller pieces (default: on CPU as much time for prompts as for answers; on CUDA no aim)",
     )
     block_size: int = _option(16, "tokens per KV block; a power of two")
     num_blocks: int | None = _option(None, "KV blocks to allocate, instead of the planned number")
@@ -126,6 +133,7 @@ class EngineOptions:
         for name in _AT_LEAST_ONE:
             _at_least(name, getattr(self, name), 1)
         _at_least("max_model_len", self.max_model_len, MIN_MODEL_LEN)
+        _within("target_itl_ms", self.target_itl_ms, MAX_TARGET_ITL_MS)
         for name in ("trace_file", "boot_report"):
             if getattr(self, name) == "":
                 _refuse(name, "''", "a file name")
@@ -136,8 +144,7 @@ class EngineOptions:
         if self.num_blocks is not None and self.kv_cache_bytes is not None:
             message = "--num-blocks and --kv-cache-bytes both size the KV pool; give one of them."
             raise OptionError(message)
-        if not 0.0 < self.gpu_memory_utilization <= 1.0:
-            _refuse("gpu_memory_utilization", self.gpu_memory_utilization, "above 0 and at most 1")
+        _within("gpu_memory_utilization", self.gpu_memory_utilization, 1)
         if self.max_num_batched_tokens is not None:
             _at_least("max_num_batched_tokens", self.max_num_batched_tokens, self.max_num_seqs)
         if self.deterministic and self.compile:
@@ -222,6 +229,11 @@ def _fits(value: object, hint: Any) -> bool:
 def _at_least(name: str, value: int | None, low: int) -> None:
     if value is not None and value < low:
         _refuse(name, value, f"at least {low}")
+
+
+def _within(name: str, value: float | None, high: float) -> None:
+    if value is not None and not 0.0 < value <= high:
+        _refuse(name, value, f"above 0 and at most {high:,g}")
 
 
 def _refuse(name: str, value: object, allowed: str) -> None:

@@ -16,6 +16,7 @@ from nanoserve.errors import PromptTooLongError
 from nanoserve.sched.admission import EngineLimits
 from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.sched.step import FinishReason, StepPlan
+from nanoserve.sched.step_pace import StepPace
 from tests.sched_driver import SchedDriver, expected_output
 from tests.strategies import engine_limits, prompts, sampling_params
 
@@ -36,8 +37,8 @@ class SchedulerMachine(RuleBasedStateMachine):
     @initialize(limits=engine_limits())
     def start(self, limits: EngineLimits) -> None:
         self.limits = limits
-        self.driver = SchedDriver(limits)
-        self.twin = SchedDriver(limits)
+        self.driver = SchedDriver(limits, pace=StepPace())
+        self.twin = SchedDriver(limits, pace=StepPace())
         self.added: dict[str, Added] = {}
 
     @rule(
@@ -85,6 +86,14 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.driver.apply(result)
         self.twin.apply(result)
         self.note_scores(plan)
+
+    @rule(num_tokens=st.integers(32, 64), token_s=st.floats(1e-6, 10.0))
+    def time_steps(self, num_tokens: int, token_s: float) -> None:
+        """Steps took so long: from now on prompts may be read in smaller pieces."""
+        for driver in (self.driver, self.twin):
+            assert driver.scheduler.pace is not None
+            driver.scheduler.pace.observe(0, num_tokens, num_tokens * token_s)
+            driver.scheduler.pace.observe(1, 0, 0.01)
 
     @rule(num_steps=st.integers(2, 12))
     def run(self, num_steps: int) -> None:

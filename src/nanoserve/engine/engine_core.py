@@ -101,7 +101,9 @@ class EngineCore:
                 f"and {self._scheduler.num_running} running requests."
             )
             raise InvariantError(message)
+        started_s = self._clock()
         result = self._execute(plan)
+        self._pace(plan, self._clock() - started_s)
         self._collect_prompt_scores(plan, result)
         events = self._scheduler.apply(result)
         now_s = self._clock()
@@ -130,6 +132,11 @@ class EngineCore:
             num_cached_blocks=scheduler.num_cached_blocks,
             num_preemptions=scheduler.num_preemptions,
         )
+
+    def _pace(self, plan: StepPlan, seconds: float) -> None:
+        if self._scheduler.pace is not None:
+            num_decodes = sum(len(part.token_ids) == 1 for part in plan.scheduled)
+            self._scheduler.pace.observe(num_decodes, plan.num_tokens - num_decodes, seconds)
 
     def _trace_step(self, plan: StepPlan, result: StepResult) -> None:
         ended, self._ended = self._ended, []

@@ -46,6 +46,7 @@ from nanoserve.runner.kv_pool import KVPool
 from nanoserve.runner.model_runner import ModelRunner
 from nanoserve.sched.admission import EngineLimits
 from nanoserve.sched.scheduler import Scheduler
+from nanoserve.sched.step_pace import StepPace
 from nanoserve.text.chat_template import ChatTemplate
 from nanoserve.text.grammar import LLGuidanceCompiler
 from nanoserve.text.grammar_spec import GrammarCompiler
@@ -141,11 +142,11 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
     plan = _settle_pool(decoder, plan, options, stages)
     pool = allocate_pool(decoder, plan, stages)
     plan = _settle_capture(plan, options, facts, stages)
-    recorder = recorder_for(plan)
-    graphs, outcome = prepare_graphs(decoder, pool, plan, options.warm, stages, recorder)
+    graphs, outcome = prepare_graphs(decoder, pool, plan, options.warm, stages, recorder_for(plan))
     limits = _limits(model, plan, options)
     runner = ModelRunner(decoder, pool, pool.device, graphs)
-    core = EngineCore(Scheduler(limits), runner, model.tokenizer, trace=trace)
+    scheduler = Scheduler(limits, pace=_pace_for(options, plan))
+    core = EngineCore(scheduler, runner, model.tokenizer, trace=trace)
     report = report_boot(plan, stages)
     info = boot_info(plan, report, outcome)
     check_boot_info(info)
@@ -216,6 +217,12 @@ def _describe_plan(plan: BootPlan) -> str:
         f"of {plan.max_model_len:,} tokens; {plan.max_num_batched_tokens:,} tokens a step; "
         f"uses {format_bytes(plan.planned_bytes)} of {format_bytes(plan.device.free_bytes)} free"
     )
+
+
+def _pace_for(options: EngineOptions, plan: BootPlan) -> StepPace | None:
+    if options.target_itl_ms is not None:
+        return StepPace(options.target_itl_ms / 1000)
+    return StepPace() if plan.device.kind == "cpu" else None
 
 
 def _limits(model: BootModel, plan: BootPlan, options: EngineOptions) -> EngineLimits:

@@ -72,6 +72,10 @@ class BlockManager:
         """Return the blocks that `num_tokens` tokens occupy."""
         return ceil_div(num_tokens, self.block_size)
 
+    def num_missing(self, block_table: Sequence[int], num_tokens: int) -> int:
+        """Return the blocks to add to a table before it covers `num_tokens` tokens."""
+        return max(0, self.blocks_for_length(num_tokens) - len(block_table))
+
     def extend_hashes(
         self, block_hashes: list[bytes], token_ids: Sequence[int], salt: bytes
     ) -> None:

@@ -4,12 +4,18 @@
 reads, or works with the frozen messages in `step`.
 """
 
+import secrets
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.sched.step import FinishReason, ScheduledRequest
 from nanoserve.sched.token_history import TokenHistory
+
+
+def draw_seed() -> int:
+    """Return 63 fresh random bits: the seed of a request that brings none."""
+    return secrets.randbits(63)
 
 
 class RequestStatus(StrEnum):

@@ -7,24 +7,19 @@ of it; everything else (`add`, `abort`) may happen between any two calls.
 Read next: `policy` for the choices, `block_manager` for the pool, `step` for the messages.
 """
 
-import secrets
 from collections.abc import Callable, Sequence
 
 from nanoserve.errors import InvariantError
 from nanoserve.sched.admission import EngineLimits, admit_or_refuse
 from nanoserve.sched.block_manager import BlockManager
 from nanoserve.sched.policy import order_by_phase, pick_victim
-from nanoserve.sched.request import Request, RequestStatus
+from nanoserve.sched.request import Request, RequestStatus, draw_seed
 from nanoserve.sched.request_queue import RequestQueue
 from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.sched.step import FinishReason, ScheduledRequest, StepPlan, StepResult, TokenEvent
 from nanoserve.sched.step_check import find_answered
 from nanoserve.sched.step_draft import StepDraft
-
-
-def draw_seed() -> int:
-    """Return 63 fresh random bits: the seed of a request that brings none."""
-    return secrets.randbits(63)
+from nanoserve.sched.step_pace import StepPace
 
 
 class Scheduler:
@@ -40,8 +35,14 @@ class Scheduler:
     Not thread-safe: one thread calls everything.
     """
 
-    def __init__(self, limits: EngineLimits, entropy: Callable[[], int] = draw_seed) -> None:
+    def __init__(
+        self,
+        limits: EngineLimits,
+        entropy: Callable[[], int] = draw_seed,
+        pace: StepPace | None = None,
+    ) -> None:
         self.limits = limits
+        self.pace = pace  # bounds prompts beside decodes; told of each step by who runs it
         self._entropy = entropy
         self._blocks = BlockManager(
             limits.num_blocks, limits.block_size, limits.enable_prefix_caching
@@ -136,11 +137,7 @@ class Scheduler:
     def abort(
         self, request_id: str, reason: FinishReason = FinishReason.ABORT
     ) -> TokenEvent | None:
-        """End a request now, wherever it stands, and release its blocks.
-
-        Returns:
-            Its final event; None if there is no such request in flight.
-        """
+        """End a request now and release its blocks; returns its last event, None if not in flight."""
         request = self._requests.get(request_id)
         if request is None:
             return None
@@ -150,12 +147,11 @@ class Scheduler:
     def schedule(self) -> StepPlan:
         """Plan the next step and allocate the blocks it writes to.
 
-        Never empty while there is work. A plan that is not applied is forgotten: the
-        next call plans the same tokens again, so a step that failed can be repeated.
-        No runner may still be at work on an earlier plan.
+        Never empty while there is work. A plan that is not applied is forgotten: a step that
+        failed can be repeated. No runner may still be at work on an earlier plan.
         """
         self._just_finished.clear()
-        draft = StepDraft(self.limits.max_num_batched_tokens)
+        draft = StepDraft(self.limits.max_num_batched_tokens, self._prompt_budget())
         self._continue_running(draft)
         if not draft.preempted:
             self._admit_waiting(draft)
@@ -164,32 +160,35 @@ class Scheduler:
         self._in_flight = (plan, tuple(draft.chunks))
         return plan
 
+    def _prompt_budget(self) -> int | None:
+        num_joining = min(self.num_waiting, self.limits.max_num_seqs - len(self._running))
+        return self.pace and self.pace.prompt_budget(self._running, num_joining)
+
     def _continue_running(self, draft: StepDraft) -> None:
         for request in order_by_phase(self._running):
             if request.status is RequestStatus.PREEMPTED:
                 continue  # the victim of one that came before it
-            chunk_len = request.chunk_len(draft.budget_left)
+            chunk_len = request.chunk_len(draft.budget_for(request))
             if chunk_len > 0 and self._make_room(request, chunk_len, draft):
                 self._put(request, chunk_len, draft)
 
     def _make_room(self, request: Request, chunk_len: int, draft: StepDraft) -> bool:
         """Preempt until the blocks of a chunk are available; False if `request` had to go."""
-        need = self._num_blocks_missing(request, request.num_computed_tokens + chunk_len)
+        end = request.num_computed_tokens + chunk_len
+        need = self._blocks.num_missing(request.block_table, end)
         while need > self._blocks.num_available_blocks:
             victim = pick_victim(list(self._running))
-            self._preempt(victim)
             draft.drop(victim)
+            self._preempt(victim)
             if victim is request:
                 return False
         return True
 
     def _put(self, request: Request, chunk_len: int, draft: StepDraft) -> None:
-        need = self._num_blocks_missing(request, request.num_computed_tokens + chunk_len)
+        end = request.num_computed_tokens + chunk_len
+        need = self._blocks.num_missing(request.block_table, end)
         request.block_table += self._blocks.allocate(need)
         draft.put(request, chunk_len)
-
-    def _num_blocks_missing(self, request: Request, num_tokens: int) -> int:
-        return max(0, self._blocks.blocks_for_length(num_tokens) - len(request.block_table))
 
     def _preempt(self, request: Request) -> None:
         self._running.remove(request)
@@ -206,7 +205,7 @@ class Scheduler:
         block counted here is one that a running prompt still needs. (The one exception, a
         restarted scoring prompt, gets its blocks back by preemption.)
         """
-        while self._waiting and draft.budget_left and len(self._running) < self.limits.max_num_seqs:
+        while self._waiting and draft.prompt_room and len(self._running) < self.limits.max_num_seqs:
             request = self._waiting.first
             hits = self._find_hits(request)
             need = self._blocks.blocks_for_length(request.num_tokens) - len(hits)
@@ -214,7 +213,7 @@ class Scheduler:
                 return
             self._admit(request, hits)
             draft.admitted.append(request.request_id)
-            self._put(request, request.chunk_len(draft.budget_left), draft)
+            self._put(request, request.chunk_len(draft.prompt_room), draft)
 
     def _find_hits(self, request: Request) -> list[int]:
         self._blocks.extend_hashes(request.block_hashes, request.token_ids, request.salt)

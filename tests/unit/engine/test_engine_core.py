@@ -1,5 +1,6 @@
 """The synchronous step: text, aborts, out of memory, faults of one request."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -7,7 +8,9 @@ import pytest
 
 from nanoserve.engine.engine_core import EngineCore
 from nanoserve.engine.interface import GenerationRequest, OutputDelta
+from nanoserve.sched.scheduler import Scheduler
 from nanoserve.sched.step import FinishReason, StepExecution, StepMode
+from nanoserve.sched.step_pace import StepPace
 from tests.builders import (
     AsciiRunner,
     FailingRunner,
@@ -350,3 +353,20 @@ def test_preempted_requests_are_counted_once() -> None:
     assert stats.finished[FinishReason.LENGTH] == 8
     for i in range(8):
         assert text_of(deltas[f"r{i}"]) == expected_text("prompt" + str(i), 30)
+
+
+def test_the_scheduler_is_told_what_a_step_cost() -> None:
+    """Seconds from plan to tokens, apart for prompts and decodes: the next prompt is cut by them."""
+    times = itertools.count(0.0, 1.0)  # each look at the clock is a second later
+    scheduler = Scheduler(make_limits(), pace=StepPace())
+    core = EngineCore(scheduler, AsciiRunner(), ByteTokenizer(), lambda: next(times))
+    core.add(make_request("a", "x" * 40, max_tokens=50))
+    core.step()
+    core.step()
+
+    core.add(make_request("b", "y" * 100, max_tokens=1))
+    core.step()
+
+    running = scheduler.request("b")
+    assert running is not None
+    assert running.num_computed_tokens == 40  # a decode took as long as 40 tokens of a prompt

@@ -43,3 +43,17 @@ def test_a_victim_that_was_not_scheduled_returns_nothing() -> None:
     draft.drop(make_request("v"))
 
     assert draft.budget_left == 10
+
+
+def test_prompts_have_a_budget_of_their_own() -> None:
+    """A decode leaves it alone, a prompt spends it, a victim gives it back."""
+    decode, prompt = make_request("d"), make_request("p")
+    decode.num_computed_tokens = 3
+    draft = StepDraft(budget_left=10, prompt_budget_left=3)
+
+    draft.put(decode, 1)
+    assert (draft.budget_for(decode), draft.budget_for(prompt)) == (9, 3)
+    draft.put(prompt, 3)
+    assert (draft.budget_for(decode), draft.prompt_room) == (6, 0)
+    draft.drop(prompt)
+    assert (draft.budget_for(decode), draft.prompt_room) == (9, 3)

@@ -1,0 +1,139 @@
+"""`step_pace`: how long a prompt may hold up those that run."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nanoserve.sched.admission import EngineLimits
+from nanoserve.sched.request import Request
+from nanoserve.sched.sampling_params import SamplingParams
+from nanoserve.sched.scheduler import Scheduler
+from nanoserve.sched.step_pace import MIN_CHUNK, StepPace
+from tests.fakes import FakeRunner
+
+DECODE_S, TOKEN_S = 0.020, 0.0004
+
+
+def decodes(num: int) -> list[Request]:
+    return [Request(f"d{i}", (1,), SamplingParams(), seed=0) for i in range(num)]
+
+
+def prompts(num: int) -> list[Request]:
+    return [Request(f"p{i}", (1,) * 500, SamplingParams(), seed=0) for i in range(num)]
+
+
+def timed(target_s: float | None = None) -> StepPace:
+    """Return a pace that has seen steps of 20 ms, and prompts of 0.4 ms a token."""
+    pace = StepPace(target_s)
+    for _ in range(3):
+        pace.observe(0, 500, 500 * TOKEN_S)
+        pace.observe(8, 0, DECODE_S)
+    return pace
+
+
+@pytest.mark.parametrize(
+    ("num_decodes", "num_prompts", "num_joining", "budget"),
+    [
+        (8, 1, 0, 50),  # 20 ms of prompt beside 20 ms of decodes
+        (8, 0, 1, 50),
+        (8, 8, 0, 50),
+        (2, 8, 0, 200),  # four prompts for each decode get four times its time
+        (2, 4, 4, 200),
+        (0, 8, 0, None),
+        (8, 0, 0, None),
+    ],
+)
+def test_prompts_get_their_share_of_the_step(
+    num_decodes: int, num_prompts: int, num_joining: int, budget: int | None
+) -> None:
+    """As much time as decodes, more where prompts are many; no bound where nobody waits."""
+    running = [*decodes(num_decodes), *prompts(num_prompts)]
+
+    assert timed().prompt_budget(running, num_joining) == budget
+
+
+def test_a_target_bounds_the_whole_step() -> None:
+    """60 ms less 20 of decodes leave 40 ms, 100 tokens, however many prompts wait."""
+    pace = timed(target_s=0.060)
+
+    assert pace.prompt_budget([*decodes(8), *prompts(80)], 0) == 100
+
+
+def test_a_target_that_decodes_miss_alone_still_lets_prompts_on() -> None:
+    """A prompt reads a few tokens a step, rather than none for ever."""
+    assert timed(target_s=0.001).prompt_budget([*decodes(8), *prompts(1)], 0) == MIN_CHUNK
+
+
+def test_nothing_is_bounded_before_anything_was_timed() -> None:
+    """Without an estimate of both costs the step's own budget is the only one."""
+    pace = StepPace()
+    assert pace.prompt_budget([*decodes(8), *prompts(1)], 0) is None
+    pace.observe(8, 0, DECODE_S)
+    assert pace.prompt_budget([*decodes(8), *prompts(1)], 0) is None
+
+
+def test_steps_that_always_hold_prompts_are_told_apart() -> None:
+    """After a first step of prompts alone, mixed steps say what their decodes cost."""
+    pace = StepPace()
+    pace.observe(0, 500, 500 * TOKEN_S)
+    pace.observe(4, 250, 250 * TOKEN_S + DECODE_S)
+
+    assert pace.prompt_budget([*decodes(4), *prompts(4)], 0) == 50
+
+
+def test_a_stall_does_not_move_the_estimate() -> None:
+    """One step of ten seconds is not what a step costs."""
+    pace = timed()
+    pace.observe(8, 0, 10.0)
+    pace.observe(0, 500, 10.0)
+
+    assert pace.prompt_budget([*decodes(8), *prompts(1)], 0) == 50
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 256), st.integers(0, 8192), st.floats(0.0, 1e6, allow_subnormal=False)
+        )
+    ),
+    st.one_of(st.none(), st.floats(1e-6, 1e3)),
+)
+def test_a_bound_is_always_at_least_a_chunk(
+    steps: list[tuple[int, int, float]], target_s: float | None
+) -> None:
+    """Whatever was observed, a prompt gets on."""
+    pace = StepPace(target_s)
+    for num_decodes, num_tokens, seconds in steps:
+        pace.observe(num_decodes, num_tokens, seconds)
+
+    budget = pace.prompt_budget([*decodes(3), *prompts(2)], 1)
+
+    assert budget is None or budget >= MIN_CHUNK
+
+
+def test_the_scheduler_reads_a_prompt_in_pieces_beside_decodes() -> None:
+    """Decodes come whole; the prompt, running or waiting, gets what the pace leaves."""
+    limits = EngineLimits(
+        num_blocks=64,
+        block_size=16,
+        max_num_seqs=4,
+        max_num_batched_tokens=512,
+        max_model_len=512,
+        vocab_size=100,
+        eos_token_ids=frozenset(),
+    )
+    scheduler = Scheduler(limits, pace=timed())
+    runner = FakeRunner()
+    sampling = SamplingParams(max_tokens=40, ignore_eos=True)
+    scheduler.add("short", [1, 2, 3], sampling)
+    scheduler.apply(runner.execute(scheduler.schedule()))
+    scheduler.add("long", [5] * 120, sampling)
+
+    chunks = []
+    for _ in range(3):
+        plan = scheduler.schedule()
+        assert [part.request_id for part in plan.scheduled] == ["short", "long"]
+        chunks.append([part.num_scheduled_tokens for part in plan.scheduled])
+        scheduler.apply(runner.execute(plan))
+
+    assert chunks == [[1, 50], [1, 50], [1, 20]]
