@@ -105,7 +105,7 @@ void quantize_row(const PackedLinearArgs& args, const QuantizedRows& rows, int64
 inline i32v multiply_pairs(i32v a, i32v b) {
 #if defined(__AVX512BW__)
   return (i32v)_mm512_madd_epi16((__m512i)a, (__m512i)b);
-#elif defined(__AVX2__)
+#elif defined(__AVX2__) && !defined(__AVX512F__)
   return (i32v)_mm256_madd_epi16((__m256i)a, (__m256i)b);
 #elif defined(__SSE2__) && !defined(__AVX__)
   return (i32v)_mm_madd_epi16((__m128i)a, (__m128i)b);
