@@ -147,7 +147,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=40 * WINDOW)
     parser.add_argument("--peer", default="")
     parser.add_argument("peer_models", nargs="*", metavar="NAME=FILE")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     reference = boot(arguments.model, dtype="float32")
     text = "\n".join(topics[name] for name in sorted(topics))
     token_ids = reference.tokenizer.encode(text)[: arguments.tokens]
