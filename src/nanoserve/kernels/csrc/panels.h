@@ -64,17 +64,13 @@ struct Pass {
   int row, number, num_passes;
 };
 
-// Calls f.template operator()<N>(pass) for groups of N rows, N at most MOST, that are as equal
-// as can be: a group of one or two would wait for its own sums.
+// Calls f.template operator()<N>(pass) for groups of N rows, N at most MOST.
 template <int MOST, class F>
 inline void for_passes(int num_rows, F&& f) {
   int num_passes = (num_rows + MOST - 1) / MOST;
-  for (int number = 0; number < num_passes; number++) {
-    int row = num_rows * number / num_passes, end = num_rows * (number + 1) / num_passes;
-    call_with_rows<MOST>(end - row, row, [&]<int N>(int first) {
-      f.template operator()<N>(Pass{first, number, num_passes});
-    });
-  }
+  for_row_groups<MOST>(num_rows, [&]<int N>(int row) {
+    f.template operator()<N>(Pass{row, row / MOST, num_passes});
+  });
 }
 
 // Writes one row's sums of a panel, after adding the bias, if there is one.
