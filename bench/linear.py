@@ -30,7 +30,7 @@ NUM_LAYERS = 30
 HEAD = (49152, 576)
 MOST_HEAD_ROWS = 32
 NUM_THREADS = 2
-MEMORY_BYTES = 300 << 20
+MEMORY_BYTES = 600 << 20
 Product = Callable[[Tensor], object]
 
 
@@ -86,6 +86,11 @@ def by_row(weight: Tensor, memory: PanelMemory) -> PackedWeight:
     return quantize_int8(weight, weight.shape[1], memory)
 
 
+def as_dtype(weight: Tensor, memory: PanelMemory, dtype: torch.dtype) -> PackedWeight:
+    """Convert before packing."""
+    return pack(weight.to(dtype), memory)
+
+
 def four_bits(weight: Tensor, memory: PanelMemory) -> PackedWeight:
     """Quantize to 4 bits with a scale and a minimum for 32 inputs."""
     return quantize_int4(weight, 32, memory)
@@ -96,15 +101,19 @@ KINDS: dict[str, Callable[[], tuple[list[Product], int]]] = {
     "int8": partial(packed, by_row),
     "int8-64": partial(packed, grouped),
     "int4-32": partial(packed, four_bits),
+    "float16": partial(packed, partial(as_dtype, dtype=torch.float16)),
+    "float32": partial(packed, partial(as_dtype, dtype=torch.float32)),
     "as-it-lies": partial(products_of, as_it_lies),
     "torch": partial(products_of, torch_product),
     "onednn": partial(products_of, onednn_product),
 }
 
 
-def measure(products: list[Product], num_rows: int, rounds: int) -> tuple[float, float]:
+def measure(
+    products: list[Product], num_rows: int, rounds: int, dtype: torch.dtype
+) -> tuple[float, float]:
     """Return the least seconds of all products, and of those without the head."""
-    x = {size: torch.randn(num_rows, size).to(torch.bfloat16) for _, size in (*LAYERS, HEAD)}
+    x = {size: torch.randn(num_rows, size).to(dtype) for _, size in (*LAYERS, HEAD)}
     head_x = x[HEAD[1]][: num_rows if num_rows <= MOST_HEAD_ROWS else 1]
     inputs = [x[size] for _, size in LAYERS] * NUM_LAYERS
     best = (float("inf"), 0.0)
@@ -127,8 +136,10 @@ def main() -> None:
     print("kind        rows      ms   GB/s  GFLOP/s (layers)")
     for name in names:
         products, num_bytes = KINDS[name]()
+        dtype = getattr(torch, name if name in ("float16", "float32") else "bfloat16")
         for num_rows in map(int, rows.split(",")):
-            total_s, layers_s = measure(products, num_rows, rounds=15 if num_rows <= 32 else 4)
+            rounds = 15 if num_rows <= MOST_HEAD_ROWS else 4
+            total_s, layers_s = measure(products, num_rows, rounds, dtype)
             rate = 2 * num_rows * elements / layers_s / 1e9
             print(
                 f"{name:11s} {num_rows:4d} {total_s * 1e3:7.2f} {num_bytes / total_s / 1e9:6.1f}"

@@ -28,7 +28,7 @@ class PanelMemory:
     """Memory for many weights in one piece, of huge pages where the system has them.
 
     Reading weights in pages of 4 KiB is bound by address translation. Measured: EPYC Zen 4,
-    2 threads, SmolLM2's 269 MB of bfloat16 at one row: 9.5 ms in small pages, 8.1 in huge ones.
+    2 threads, SmolLM2's 269 MB of bfloat16 at one row: 9.5 ms in small pages, about 8 in huge ones.
     """
 
     def __init__(self, num_bytes: int) -> None:

@@ -33,7 +33,8 @@ template <class T>
 void quantized_row(const EmbeddingArgs& args, int64_t panel, int64_t lane, T* out) {
   int inputs = args.format == INT8 ? 4 : 8;
   int64_t num_items = ceil_div(args.in_size, inputs);
-  const uint8_t* bytes = static_cast<const uint8_t*>(args.data) + panel * num_items * PANEL_OUTPUTS * 4;
+  const uint8_t* bytes =
+      static_cast<const uint8_t*>(args.data) + panel * num_items * PANEL_OUTPUTS * 4;
   int64_t first_scale = panel * (args.in_size / args.group_size) * PANEL_OUTPUTS + lane;
   write_row(out, args.in_size, [&](int64_t i) {
     int byte = bytes[element<4>(i / inputs, lane, i % 4)];
