@@ -19,7 +19,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
@@ -35,6 +35,7 @@ from nanoserve.launch.stages import SilentListener, Stages
 from nanoserve.model.decoder import Decoder
 from nanoserve.options import DecodeMode, EngineOptions
 from nanoserve.plan.boot_info import boot_lines
+from nanoserve.plan.weight_plan import LinearFormat
 from nanoserve.runner.device_memory import probe_of
 from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.spec.model_spec import ModelSpec
@@ -80,8 +81,13 @@ class RandomModel:
         backend.decoder = decoders.ByteLevel()
         self.tokenizer = Tokenizer(backend)
 
-    def fill(self, decoder: Decoder, on_progress: Callable[[int, int], None]) -> str:
-        """Draw every parameter; norms are about 1."""
+    def fill(
+        self,
+        decoder: Decoder,
+        on_progress: Callable[[int, int], None],
+        packed: Mapping[str, LinearFormat],
+    ) -> str:
+        """Draw every parameter, none of which is packed on a GPU; norms are about 1."""
         parameters = dict(decoder.named_parameters())
         device = next(iter(parameters.values())).device
         generator = torch.Generator(device).manual_seed(0)

@@ -88,7 +88,8 @@ def devices(draw: st.DrawFn) -> DeviceFacts:
     free_bytes = total_bytes - context_bytes - own_bytes - others_bytes
     reading = MemoryReading(total_bytes, free_bytes, own_bytes, context_bytes)
     kind: Literal["cpu", "cuda"] = draw(st.sampled_from(["cpu", "cuda"]))
-    return DeviceFacts(kind, "a device", reading, 4, draw(st.booleans()))
+    has_native_ops = kind == "cpu" and draw(st.booleans())
+    return DeviceFacts(kind, "a device", reading, 4, draw(st.booleans()), has_native_ops)
 
 
 @st.composite

@@ -7,9 +7,12 @@ import torch
 
 from nanoserve.attention.select import select_backend
 from nanoserve.kernels.kernel_library import KernelLibrary
+from nanoserve.kernels.packed_weight import pack, quantize_int4, quantize_int8
 from nanoserve.model.decoder import Decoder
 from nanoserve.model.native_ops import select_ops
+from nanoserve.options import Quantization
 from nanoserve.plan.capture_plan import CapturePlan
+from nanoserve.plan.weight_plan import choose_formats
 from nanoserve.runner.decode_graphs import DecodeGraphs
 from nanoserve.runner.graph_recorder import GraphRecorder
 from nanoserve.runner.kv_pool import KVPool
@@ -17,6 +20,7 @@ from nanoserve.runner.model_runner import ModelRunner
 from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.sched.step import ScheduledRequest, StepPlan, StepResult
 from nanoserve.spec.model_spec import ModelSpec
+from nanoserve.weights.packing import packed_formats, replace_parameters
 
 CPU = torch.device("cpu")
 BLOCK_SIZE = 4
@@ -46,6 +50,23 @@ def random_decoder(spec: ModelSpec, seed: int = 0, kernels: KernelLibrary | None
     for name, parameter in decoder.named_parameters():
         parameter.normal_(1.0 if "norm" in name else 0.0, 0.2, generator=generator)
     decoder.build_rope(CPU, torch.float32, spec.max_position_embeddings)
+    return decoder
+
+
+def pack_decoder(decoder: Decoder, quantization: Quantization) -> Decoder:
+    """Give a decoder packed weights, as loading with `--quantization` does."""
+    parameters = dict(decoder.named_parameters(remove_duplicate=False))
+    formats = packed_formats(decoder, choose_formats(quantization, "float32"))
+    weights = {}
+    for name, one in formats.items():
+        values = parameters[name].detach()
+        if not one.group_size:
+            weights[name] = pack(values)
+        elif one.name == "int8":
+            weights[name] = quantize_int8(values, one.group_size)
+        else:
+            weights[name] = quantize_int4(values, one.group_size)
+    replace_parameters(decoder, parameters, weights)
     return decoder
 
 

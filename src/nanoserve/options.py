@@ -13,6 +13,7 @@ Device = Literal["auto", "cpu", "cuda"]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 DecodeMode = Literal["auto", "eager", "bucketed", "captured"]
 AttentionChoice = Literal["auto", "torch", "native", "flashinfer"]
+Quantization = Literal["none", "int8", "int4"]
 KVPoolSizing = Literal["auto", "fill", "demand"]
 MemoryPolicy = Literal["device", "process"]
 KVCacheDType = Literal["auto", "int8", "fp8"]
@@ -59,6 +60,11 @@ class EngineOptions:
     device: Device = _option("auto", "where to run: cpu, cuda, or auto (cuda if there is one)")
     dtype: DType = _option(
         "auto", "compute dtype: float32, bfloat16, float16; auto is bfloat16 where it is native"
+    )
+    quantization: Quantization = _option(
+        "none",
+        "weights of the linear layers: none (in the compute dtype), int8, or int4 (the output "
+        "head then has 8 bits); with native operators alone",
     )
     max_num_seqs: int = _option(8, "most requests that run at once")
     max_model_len: int | None = _option(
@@ -160,7 +166,22 @@ class EngineOptions:
                 "differ from that for many; give one of them."
             )
             raise OptionError(message)
+        self._check_quantization()
         self._check_decode_mode()
+
+    def _check_quantization(self) -> None:
+        others = {
+            "--attention-backend torch": self.attention_backend == "torch",
+            "--device cuda": self.device == "cuda",
+            "--compile": self.compile,
+        }
+        refused = [flag for flag, is_given in others.items() if is_given]
+        if self.quantization != "none" and refused:
+            message = (
+                f"--quantization {self.quantization} needs the CPU's native operators, and "
+                f"{refused[0]} does without them; give one of the two."
+            )
+            raise OptionError(message)
 
     def _check_decode_mode(self) -> None:
         if self.cuda_graphs is None:

@@ -16,7 +16,7 @@ from nanoserve.plan.kv_plan import (
     plan_kv_pool,
 )
 from nanoserve.plan.memory_budget import MemoryReading
-from nanoserve.plan.weight_plan import plan_weight_bytes
+from nanoserve.plan.weight_plan import plan_weights
 from nanoserve.spec.param_count import count_parameters
 from nanoserve.units import GIB
 from tests.plan_cases import LLAMA_32_1B as SPEC
@@ -32,7 +32,7 @@ def test_every_cell_is_reproduced() -> None:
     """Each figure of the table, and no other, comes out of the formulas."""
     block_size = GOLDEN["block_size"]
     block_bytes = kv_bytes_per_block(SPEC, block_size, BF16)
-    weight_bytes = plan_weight_bytes(SPEC, BF16)
+    weight_bytes = plan_weights(SPEC, "bfloat16", "none", is_packed=False).num_bytes
     embedding_bytes = count_parameters(SPEC).embedding * BF16
     long_blocks = blocks_for_length(SPEC.max_position_embeddings, block_size)
     computed = {

@@ -19,6 +19,7 @@ from nanoserve.plan.capture_cost import native_arena_bytes
 from nanoserve.plan.capture_plan import CapturePlan, CaptureRequest, plan_capture
 from nanoserve.plan.kv_plan import kv_budget_bytes, kv_bytes_per_token
 from nanoserve.plan.memory_budget import REMAINDER, MemoryReading
+from nanoserve.plan.weight_plan import plan_weights
 from nanoserve.spec.model_spec import ModelSpec
 from nanoserve.spec.param_count import count_parameters
 from tests.plan_cases import CPU, GPU, LLAMA_32_1B, SMOLLM2, gib
@@ -50,8 +51,15 @@ def test_every_block_holds_lines_that_are_checked() -> None:
 def smollm2_lines() -> dict[str, int]:
     plan = plan_boot(SMOLLM2, EngineOptions(), CPU)
     pool = plan.kv_pool
+    head_weights = count_parameters(SMOLLM2).embedding
     lines = {
         "weight_bytes": plan.weight_bytes,
+        "layer_weights": count_parameters(SMOLLM2).total
+        - count_parameters(SMOLLM2).norms
+        - head_weights,
+        "head_weights": head_weights,
+        "int8_bytes": plan_weights(SMOLLM2, "bfloat16", "int8", is_packed=True).num_bytes,
+        "int4_bytes": plan_weights(SMOLLM2, "bfloat16", "int4", is_packed=True).num_bytes,
         "token_bytes": kv_bytes_per_token(SMOLLM2, 4),
         "int8_token_bytes": kv_bytes_per_token(SMOLLM2, 4, "int8"),
         "fp8_token_bytes": kv_bytes_per_token(SMOLLM2, 4, "fp8"),
@@ -69,7 +77,7 @@ def smollm2_lines() -> dict[str, int]:
 
 def native_lines() -> dict[str, int]:
     backend = CpuAttention(cast(KernelLibrary, None), SMOLLM2)  # its plan calls no operator
-    facts = step_facts(SMOLLM2, False, backend.arena_bytes, block_size=16, is_native=True)
+    facts = step_facts(SMOLLM2, False, backend.arena_bytes, block_size=16, native_weights="none")
     partial_bytes = backend.arena_bytes(8, 2048)
     small_vocabulary = replace(SMOLLM2, vocab_size=1)
     return {

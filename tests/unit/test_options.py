@@ -43,6 +43,13 @@ from nanoserve.options import EngineOptions, ServerOptions
         ({"boot_report": ""}, "--boot-report"),
         ({"cuda_graphs": True, "decode_mode": "eager"}, "--cuda-graphs means --decode-mode capt"),
         ({"cuda_graphs": False, "decode_mode": "bucketed"}, "--no-cuda-graphs means"),
+        ({"quantization": "int2"}, "--quantization is 'int2'; it must be none, int8, int4"),
+        ({"quantization": "int8", "compile": True}, "--quantization int8 needs.*--compile does"),
+        ({"quantization": "int4", "device": "cuda"}, "--quantization int4 .* --device cuda does"),
+        (
+            {"quantization": "int4", "attention_backend": "torch"},
+            "--quantization int4 .* --attention-backend torch does",
+        ),
         ({"deterministic": True, "compile": True}, "--deterministic cannot be combined"),
     ],
 )

@@ -101,10 +101,13 @@ def build_kernels(architecture: str = NATIVE) -> Path:
     return plan.library_path
 
 
-def cache_folder() -> Path:
-    """Return where built libraries lie: below $NANOSERVE_CACHE, or ~/.cache/nanoserve."""
+def cache_folder(part: str = "kernels") -> Path:
+    """Return where built libraries lie, or another part of the cache.
+
+    Below $NANOSERVE_CACHE, or ~/.cache/nanoserve.
+    """
     root = os.environ.get("NANOSERVE_CACHE") or os.path.expanduser("~/.cache/nanoserve")
-    return Path(root) / "kernels"  # a user without a home has a folder named ~ here
+    return Path(root) / part  # a user without a home has a folder named ~ here
 
 
 def _run(command: list[str]) -> str:

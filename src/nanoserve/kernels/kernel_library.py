@@ -49,6 +49,11 @@ class KernelLibrary:
         return int(self._library.nanoserve_vector_bits())
 
     @property
+    def panel_outputs(self) -> int:
+        """Outputs of a packed weight's panel."""
+        return int(self._library.nanoserve_panel_outputs())
+
+    @property
     def has_bf16_products(self) -> bool:
         """Whether it multiplies bfloat16 without widening it first."""
         return bool(self._library.nanoserve_has_bf16_products())

@@ -129,6 +129,28 @@ class RowMaxArgs(OpArgs):
     )
 
 
+class PackedLinearArgs(OpArgs):
+    """Product with a packed weight."""
+
+    kind = 9
+    _fields_ = (
+        *((name, _POINTER) for name in ("x", "data", "scales", "minimums", "bias", "out")),
+        ("scratch", _POINTER),
+        *((name, _INT) for name in ("rows", "in_size", "out_size")),
+        *((name, _INT) for name in ("group_size", "activation_group", "format", "dtype")),
+    )
+
+
+class EmbeddingArgs(OpArgs):
+    """Rows of a packed weight."""
+
+    kind = 10
+    _fields_ = (
+        *((name, _POINTER) for name in ("ids", "data", "scales", "minimums", "out")),
+        *((name, _INT) for name in ("rows", "in_size", "group_size", "format", "dtype")),
+    )
+
+
 ALL_OP_ARGS: tuple[type[OpArgs], ...] = (
     RmsNormArgs,
     SiluMulArgs,
@@ -139,6 +161,8 @@ ALL_OP_ARGS: tuple[type[OpArgs], ...] = (
     AddArgs,
     WidenArgs,
     RowMaxArgs,
+    PackedLinearArgs,
+    EmbeddingArgs,
 )
 
 

@@ -10,7 +10,7 @@ read -> kernels -> plan -> weights -> (compile) -> profile -> pool -> capture ->
 ```
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -35,7 +35,7 @@ from nanoserve.launch.memory_stages import (
 )
 from nanoserve.launch.stages import BootListener, SilentListener, Stages
 from nanoserve.model.decoder import Decoder
-from nanoserve.model.native_ops import select_ops
+from nanoserve.model.native_ops import NativeOps, select_ops
 from nanoserve.options import EngineOptions
 from nanoserve.plan.boot_checks import check_boot_info
 from nanoserve.plan.boot_info import boot_info
@@ -134,9 +134,9 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
     backend = _find_backend(model.spec, options, device, kernels, stages)
     step_kernels = native_steps(kernels, options.compile)
     facts = _facts(model, backend, options, is_native=step_kernels is not None)
-    plan = _plan(model, options, facts, stages)
-    torch.set_num_threads(plan.threads)
     ops = select_ops(kernels, is_compiled=options.compile)
+    plan = _plan(model, options, facts, isinstance(ops, NativeOps), stages)
+    torch.set_num_threads(plan.threads)
     decoder = load_decoder(model, (backend, ops), plan, options.compile, stages)
     if options.compile:
         compile_decoder(decoder, plan, stages)
@@ -179,7 +179,7 @@ def _facts(
         backend.arena_bytes,
         options.block_size,
         backend.kv_cache_dtypes,
-        is_native=is_native,
+        options.quantization if is_native else None,
     )
 
 
@@ -195,11 +195,16 @@ def _find_backend(
 
 
 def _plan(
-    model: BootModel, options: EngineOptions, backend: BackendFacts, stages: Stages
+    model: BootModel,
+    options: EngineOptions,
+    backend: BackendFacts,
+    has_native_ops: bool,
+    stages: Stages,
 ) -> BootPlan:
     with stages.run("plan") as stage:
         stages.probe.settle()
         device = device_facts(find_device(options.device), stages.probe)
+        device = replace(device, has_native_ops=has_native_ops)
         plan = plan_boot(model.spec, options, device, backend)
         stage.detail = _describe_plan(plan)
     _note_all(plan.notes, stages)
@@ -241,8 +246,11 @@ def _note_all(notes: tuple[str, ...], stages: Stages) -> None:
 
 def _describe_plan(plan: BootPlan) -> str:
     kv = "" if plan.kv_cache_dtype == plan.dtype else f", KV as {plan.kv_cache_dtype}"
+    quantization = plan.weights.quantization
+    weights = "" if quantization == "none" else f" with {quantization} weights"
     return (
-        f"{plan.dtype}{kv} on {plan.device.name}, {plan.threads} threads; {plan.max_num_seqs} requests "
+        f"{plan.dtype}{weights}{kv} on {plan.device.name}, {plan.threads} threads; "
+        f"{plan.max_num_seqs} requests "
         f"of {plan.max_model_len:,} tokens; {plan.max_num_batched_tokens:,} tokens a step; "
         f"uses {format_bytes(plan.planned_bytes)} of {format_bytes(plan.device.free_bytes)} free"
     )

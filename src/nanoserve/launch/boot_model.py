@@ -3,12 +3,14 @@
 `CheckpointModel` is a model on disk. Knows nothing of devices or of what fits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from nanoserve.errors import CorruptFileError
+from nanoserve.kernels.kernel_build import cache_folder
 from nanoserve.model.decoder import Decoder
+from nanoserve.plan.weight_plan import LinearFormat
 from nanoserve.spec.checkpoint import Checkpoint, read_checkpoint
 from nanoserve.spec.model_dir import resolve_model
 from nanoserve.spec.model_spec import ModelSpec
@@ -47,12 +49,18 @@ class BootModel(Protocol):
         """Its chat template; None where it has none."""
         ...
 
-    def fill(self, decoder: Decoder, on_progress: Callable[[int, int], None]) -> str:
-        """Give every parameter, placed already, its values.
+    def fill(
+        self,
+        decoder: Decoder,
+        on_progress: Callable[[int, int], None],
+        packed: Mapping[str, LinearFormat],
+    ) -> str:
+        """Give every parameter its values.
 
         Args:
-            decoder: Of this model's shape.
+            decoder: Of this model's shape; its parameters are placed, but for packed ones.
             on_progress: Called with the bytes done and in all.
+            packed: The format of each parameter that gives way to a packed weight.
 
         Returns:
             What was loaded, for people.
@@ -89,15 +97,23 @@ class CheckpointModel:
         """Ids that end an answer, from every file that names one."""
         return self.checkpoint.stop_token_ids
 
-    def fill(self, decoder: Decoder, on_progress: Callable[[int, int], None]) -> str:
+    def fill(
+        self,
+        decoder: Decoder,
+        on_progress: Callable[[int, int], None],
+        packed: Mapping[str, LinearFormat],
+    ) -> str:
         """Stream the tensors in.
 
         Raises:
             WeightMismatchError: Tensors are missing, left over or misshapen.
             UnsupportedModelError: A tensor's format cannot be read.
         """
-        report = load_weights(decoder, self.checkpoint, on_progress)
-        return f"{report.num_tensors:,} tensors"
+        folder = cache_folder("weights")
+        report = load_weights(decoder, self.checkpoint, on_progress, packed, folder)
+        kept = f", {report.num_kept:,} kept as stored" if report.num_kept else ""
+        cached = ", packed by an earlier start" if report.is_cached else ""
+        return f"{report.num_tensors:,} tensors{kept}{cached}"
 
     def describe(self) -> str:
         """Return one line for people."""

@@ -19,6 +19,7 @@ from nanoserve.plan.boot_plan import BootPlan
 from nanoserve.plan.memory_budget import MemoryReading
 from nanoserve.runner.kv_pool import KVPool
 from nanoserve.runner.profile_run import StepLimits, measure_peak, warm_libraries
+from nanoserve.weights.packing import packed_formats
 from nanoserve.weights.placement import place_weights
 
 _POOL_DTYPES = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
@@ -47,14 +48,21 @@ def load_decoder(
     device, dtype = torch.device(plan.device.kind), getattr(torch, plan.dtype)
     if is_compiled:
         check_compiler()
+    is_quantized = plan.weights.quantization != "none"
+    is_prepacked = (
+        not is_compiled and not is_quantized and gains_by_packing(parts[1], device, dtype)
+    )
     with stages.run_measured("weights", plan.weight_bytes) as stage:
         with torch.device("meta"):
             decoder = Decoder(model.spec, *parts)
-        place_weights(decoder, device, dtype)
-        stage.detail = model.fill(decoder, stages.listener.progress)
+        packed = {} if is_prepacked else packed_formats(decoder, plan.weights.formats)
+        place_weights(decoder, device, dtype, packed)
+        stage.detail = model.fill(decoder, stages.listener.progress, packed)
         decoder.build_rope(device, dtype, plan.max_model_len)
-        if not is_compiled and gains_by_packing(parts[1], device, dtype):
+        if is_prepacked:
             prepack_linears(decoder)
+        if is_quantized:
+            stage.detail += f"; {plan.weights.describe()}"
     return decoder
 
 

@@ -131,7 +131,7 @@ class Decoder(nn.Module):
         if self._rope is None:
             message = "The decoder has no rotary table. Call build_rope before the first step."
             raise InvariantError(message)
-        x = self.embed_tokens(token_ids)
+        x = self.embed_tokens(token_ids, self.norm.weight.dtype)
         rotation = self._rope.rotation(positions, self._ops.lookup)
         if isinstance(inputs, DecodeBuffers):
             prepared = self._backend.prepare_decode(inputs, x.dtype)
@@ -150,13 +150,18 @@ class Decoder(nn.Module):
 
 
 class Embedding(nn.Module):
-    """A row of the table for each token id."""
+    """A row of the table for each token id.
+
+    The table may be the packed weight of a tied head, once that is loaded.
+    """
 
     def __init__(self, vocab_size: int, hidden_size: int, ops: LayerOps) -> None:
         super().__init__()
         self._ops = ops
-        self.weight = nn.Parameter(torch.empty(vocab_size, hidden_size), requires_grad=False)
+        self.weight: Any = nn.Parameter(  # or a `PackedWeight`
+            torch.empty(vocab_size, hidden_size), requires_grad=False
+        )
 
-    def forward(self, token_ids: Tensor) -> Tensor:
-        """int64 [T] to [T, hidden_size]."""
-        return self._ops.lookup(self.weight, token_ids)
+    def forward(self, token_ids: Tensor, dtype: torch.dtype) -> Tensor:
+        """int64 [T] to [T, hidden_size] in the compute dtype."""
+        return self._ops.embedding(token_ids, self.weight, dtype)

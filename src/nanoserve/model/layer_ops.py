@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nanoserve.errors import InvariantError
+from nanoserve.kernels.packed_weight import PackedWeight
 from nanoserve.model.rope import Rotation
 
 
@@ -36,8 +38,20 @@ class LayerOps(Protocol):
         """Return the rows `table[index]`: [N, ...] and int64 [T] to [T, ...]."""
         ...
 
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Return `x @ weight.T + bias`: [T, in], [out, in] and [out] to [T, out]."""
+    def embedding(
+        self, token_ids: Tensor, weight: Tensor | PackedWeight, dtype: torch.dtype
+    ) -> Tensor:
+        """Return rows of a weight, [out, in], in a dtype: int64 [T] to [T, in].
+
+        A weight that is not packed has that dtype.
+        """
+        ...
+
+    def linear(self, x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None) -> Tensor:
+        """Return `x @ weight.T + bias`: [T, in], [out, in] and [out] to [T, out].
+
+        Only native operators read packed weights.
+        """
         ...
 
     def add(self, x: Tensor, delta: Tensor) -> Tensor:
@@ -94,9 +108,15 @@ class TorchOps:
         """See `LayerOps`."""
         return table.index_select(0, index)
 
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def embedding(
+        self, token_ids: Tensor, weight: Tensor | PackedWeight, dtype: torch.dtype
+    ) -> Tensor:
         """See `LayerOps`."""
-        return F.linear(x, weight, bias)
+        return F.embedding(token_ids, _plain(weight))
+
+    def linear(self, x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None) -> Tensor:
+        """See `LayerOps`."""
+        return F.linear(x, _plain(weight), bias)
 
     def add(self, x: Tensor, delta: Tensor) -> Tensor:
         """See `LayerOps`."""
@@ -141,3 +161,10 @@ class TorchOps:
             qk = torch.cat((q, k), dim=1)
         q, k = rotation.apply(qk).split((num_heads, num_kv_heads), dim=1)
         return q, k, v
+
+
+def _plain(weight: Tensor | PackedWeight) -> Tensor:
+    if isinstance(weight, PackedWeight):
+        message = f"A packed weight of {weight.format} came to plain torch, which cannot read it."
+        raise InvariantError(message)
+    return weight

@@ -5,6 +5,7 @@ nothing of the order of layers (see `decoder`) or of attention itself (see `atte
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,12 +20,15 @@ _PACK_THREADS = 2  # layers packed at once; first touches of memory are what the
 
 
 class Linear(nn.Module):
-    """`x @ weight.T + bias`, with a weight that can be packed for the CPU."""
+    """`x @ weight.T + bias`, with a weight that can be packed for the CPU.
+
+    The loader puts a `PackedWeight` in the parameter's place where native operators serve.
+    """
 
     def __init__(self, in_features: int, out_features: int, has_bias: bool, ops: LayerOps) -> None:
         super().__init__()
         self._ops = ops
-        self.weight = _parameter(out_features, in_features)
+        self.weight: Any = _parameter(out_features, in_features)  # or a `PackedWeight`
         self.bias = _parameter(out_features) if has_bias else None
         self._packed: Tensor | None = None
         self._min_rows = 1
@@ -128,10 +132,8 @@ def can_prepack(device: torch.device, dtype: torch.dtype) -> bool:
 def gains_by_packing(ops: LayerOps, device: torch.device, dtype: torch.dtype) -> bool:
     """Whether oneDNN's products of packed weights are faster than those of `ops`.
 
-    Native products read weights as they lie, and gain nothing. Measured: Zen 4, one thread,
-    torch 2.13, bfloat16, SmolLM2's shapes: at 1 row 10-12 GB/s of weights against oneDNN's
-    10-13, the head 12 against 8; at 32 rows 140 GFLOP/s against 165, at 512 rows 200 against
-    212. A CPU with a matrix unit (AMX) is another matter: only oneDNN knows of it.
+    Native products have packed weights of their own, except for a CPU's matrix unit (AMX):
+    only oneDNN knows of it.
     """
     if not can_prepack(device, dtype):
         return False

@@ -21,6 +21,8 @@ from nanoserve.kernels.op_args import (
     WidenArgs,
     dtype_code,
 )
+from nanoserve.kernels.packed_args import embedding_args, packed_linear_args
+from nanoserve.kernels.packed_weight import PackedWeight, scratch_bytes
 from nanoserve.model.layer_ops import HeadNorms, LayerOps, TorchOps
 from nanoserve.model.rope import Rotation
 
@@ -41,9 +43,15 @@ class NativeOps:
         self._run(GatherRowsArgs(*pointers, num_rows, row_bytes), out.numel())
         return out
 
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """See `LayerOps`; the weight is read as it lies, and no other form of it is kept."""
+    def linear(self, x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None) -> Tensor:
+        """See `LayerOps`; the weight is read as it lies, or as it was packed.
+
+        Raises:
+            KernelError: A dense packed weight has another dtype than `x`.
+        """
         x = x.contiguous()
+        if isinstance(weight, PackedWeight):
+            return self._packed_linear(x, weight, bias)
         out_size, in_size = weight.shape
         out = self._new(x.shape[0], out_size, dtype=x.dtype)
         args = LinearArgs(
@@ -76,6 +84,27 @@ class NativeOps:
             out = self._new(*x.shape, dtype=torch.float32)
         args = WidenArgs(x.data_ptr(), out.data_ptr(), x.numel(), dtype_code(x.dtype))
         self._run(args, x.numel())
+        return out
+
+    def _packed_linear(self, x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
+        out = self._new(x.shape[0], weight.out_size, dtype=x.dtype)
+        scratch = self._new(scratch_bytes(weight, x.shape[0]), dtype=torch.uint8)
+        args = packed_linear_args(x, weight, bias, out, scratch)
+        self._run(args, weight.out_size * weight.in_size)
+        return out
+
+    def embedding(
+        self, token_ids: Tensor, weight: Tensor | PackedWeight, dtype: torch.dtype
+    ) -> Tensor:
+        """See `LayerOps`.
+
+        Raises:
+            KernelError: A dense packed weight has another dtype.
+        """
+        if not isinstance(weight, PackedWeight):
+            return self.lookup(weight, token_ids)
+        out = self._new(token_ids.shape[0], weight.in_size, dtype=dtype)
+        self._run(embedding_args(token_ids.contiguous(), weight, out), out.numel())
         return out
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:

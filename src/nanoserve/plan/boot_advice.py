@@ -49,6 +49,7 @@ def memory_advice(
         of_process if others_matter else None,
         {"kv_cache_dtype": "int8"} if options.kv_cache_dtype == "auto" else None,
         *smaller[:2],
+        _fewer_bits(options, attempt),
         _pool_size(error.budget, options, demand),
         smaller[2],
         {"dtype": "bfloat16"} if choices.dtype == "float32" else None,
@@ -132,6 +133,13 @@ def _largest(
         else:
             high = middle - 1
     return {**base, name: low} if low >= least else None
+
+
+def _fewer_bits(options: EngineOptions, attempt: Attempt) -> Changes | None:
+    """Return the most bits a weight may have, under the present ones."""
+    fewer: tuple[Changes, ...] = ({"quantization": "int8"}, {"quantization": "int4"})
+    tried = {"none": fewer, "int8": fewer[1:], "int4": ()}[options.quantization]
+    return next((changes for changes in tried if _works(options, changes, attempt)), None)
 
 
 def _pool_size(budget: Budget, options: EngineOptions, demand: PoolDemand) -> Changes:

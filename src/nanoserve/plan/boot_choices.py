@@ -6,6 +6,7 @@ Each choice that an operator might not expect comes with a sentence that says wh
 from dataclasses import dataclass
 from typing import Literal
 
+from nanoserve.errors import OptionError
 from nanoserve.options import DEFAULT_MAX_MODEL_LEN, DEFAULT_TOKEN_BUDGET, EngineOptions
 from nanoserve.plan.device_facts import DeviceFacts
 from nanoserve.spec.model_spec import ModelSpec
@@ -52,7 +53,11 @@ def choose(
         options: What the operator asked for.
         device: What there is.
         records_natively: Whether decode steps can be recorded as native operators.
+
+    Raises:
+        OptionError: Weights are to be quantised, and nothing here reads such weights.
     """
+    _check_quantization(options, device)
     dtype, dtype_note = _choose_dtype(options, device)
     max_model_len, length_note = _choose_max_model_len(spec, options)
     return BootChoices(
@@ -63,6 +68,17 @@ def choose(
         sized_by=_choose_pool_sizing(options, device),
         notes=tuple(note for note in (dtype_note, length_note) if note),
     )
+
+
+def _check_quantization(options: EngineOptions, device: DeviceFacts) -> None:
+    if options.quantization == "none" or device.has_native_ops:
+        return
+    remedy = "add --device cpu" if device.kind == "cuda" else "install a C++ compiler (g++)"
+    message = (
+        f"--quantization {options.quantization} needs the CPU's native operators, and "
+        f"{device.name} is to be served without them; {remedy}, or leave it out."
+    )
+    raise OptionError(message)
 
 
 def _choose_dtype(options: EngineOptions, device: DeviceFacts) -> tuple[str, str]:

@@ -43,6 +43,7 @@ def boot_info(plan: BootPlan, report: BootReport, capture: CaptureOutcome | None
     {"device": {"kind", "name", "total_bytes", "num_cores"},
      "model_dtype", "kv_cache_dtype", "decode_mode", "threads", "max_num_seqs", "max_model_len",
      "max_num_batched_tokens", "weight_bytes", "activation_bytes", "notes": [...],
+     "weights": {"quantization", "formats": [{"name", "num_bytes"}]},
      "kv_pool": {"num_blocks", ..., "bound_by", "sized_by"},
      "cuda_graphs": null | {"shapes", "is_warm", "recorded", "dropped", "width_bound_by", ...},
      "budget": [{"name", "planned_bytes", "measured_bytes", "residual_bytes"}],
@@ -71,6 +72,12 @@ def boot_info(plan: BootPlan, report: BootReport, capture: CaptureOutcome | None
         "max_model_len": plan.max_model_len,
         "max_num_batched_tokens": plan.max_num_batched_tokens,
         "weight_bytes": plan.weight_bytes,
+        "weights": {
+            "quantization": plan.weights.quantization,
+            "formats": [
+                {"name": name, "num_bytes": num_bytes} for name, num_bytes in plan.weights.parts
+            ],
+        },
         "activation_bytes": plan.activation_bytes,
         "notes": list(plan.notes),
         "kv_pool": _pool_info(plan.kv_pool),

@@ -21,12 +21,14 @@ from nanoserve.plan.boot_sizing import (
     plan_room,
     pool_demand,
     torch_backend_facts,
+    weights_for,
 )
 from nanoserve.plan.capture_plan import BackendFacts, CapturePlan
 from nanoserve.plan.device_facts import DeviceFacts
 from nanoserve.plan.kv_plan import KVPoolPlan, PoolDemand, plan_kv_pool
 from nanoserve.plan.memory_budget import REMAINDER, MemoryBudget, MemoryReading
 from nanoserve.plan.pool_room import PoolRoom
+from nanoserve.plan.weight_plan import WeightPlan
 from nanoserve.spec.model_spec import ModelSpec
 from nanoserve.units import format_bytes
 
@@ -43,6 +45,7 @@ class BootPlan:
         max_num_seqs: Requests that run at once.
         max_model_len: Longest request in tokens.
         max_num_batched_tokens: Token budget of one step.
+        weights: How the weights are kept.
         weight_bytes: Bytes of the placed weights and the rotary table.
         activation_bytes: What the largest step wants for a moment: its largest phase,
             estimated.
@@ -60,6 +63,7 @@ class BootPlan:
     max_num_seqs: int
     max_model_len: int
     max_num_batched_tokens: int
+    weights: WeightPlan
     weight_bytes: int
     activation_bytes: int
     kv_pool: KVPoolPlan
@@ -188,6 +192,7 @@ def _plan(
         max_num_seqs=options.max_num_seqs,
         max_model_len=choices.max_model_len,
         max_num_batched_tokens=choices.token_budget,
+        weights=weights_for(spec, options, device, choices),
         weight_bytes=room.weight_bytes,
         activation_bytes=room.activation_bytes,
         kv_pool=pool,

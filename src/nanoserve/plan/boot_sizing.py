@@ -7,7 +7,7 @@ and refuses what does not fit.
 from dataclasses import replace
 from functools import partial
 
-from nanoserve.options import EngineOptions
+from nanoserve.options import EngineOptions, Quantization
 from nanoserve.plan.activation_plan import (
     DRAWN_LOGIT_BYTES,
     estimate_activation_bytes,
@@ -26,7 +26,7 @@ from nanoserve.plan.device_facts import DeviceFacts
 from nanoserve.plan.kv_plan import PoolDemand, kv_budget_bytes, kv_bytes_per_block
 from nanoserve.plan.memory_budget import MemoryReading
 from nanoserve.plan.pool_room import PoolRoom, reserve_bytes
-from nanoserve.plan.weight_plan import plan_rope_bytes, plan_weight_bytes
+from nanoserve.plan.weight_plan import WeightPlan, plan_rope_bytes, plan_weights
 from nanoserve.spec.model_spec import ModelSpec
 from nanoserve.units import round_up
 
@@ -45,8 +45,7 @@ def step_facts(
     attention_bytes: ArenaBytes,
     block_size: int,
     kv_cache_dtypes: tuple[str, ...] = ("auto",),
-    *,
-    is_native: bool = False,
+    native_weights: Quantization | None = None,
 ) -> BackendFacts:
     """Return what a whole recorded step takes: its attention, and the logits it leaves behind.
 
@@ -58,7 +57,8 @@ def step_facts(
         attention_bytes: What its attention takes, by rows and width.
         block_size: Tokens per block.
         kv_cache_dtypes: How it can store K and V.
-        is_native: Whether steps are recorded as native operators.
+        native_weights: How steps recorded as native operators store their weights; None
+            where steps are not recorded so.
     """
 
     def step_bytes(rows: int, width: int) -> int:
@@ -68,10 +68,15 @@ def step_facts(
     def native_bytes(rows: int, width: int, itemsize: int) -> int:
         partial_bytes = attention_bytes(rows, round_up(width, block_size))
         logits_bytes = rows * spec.vocab_size * LOGIT_BYTES
-        return native_arena_bytes(spec, rows, partial_bytes, itemsize) + logits_bytes
+        quantization = native_weights or "none"
+        result_bytes = native_arena_bytes(spec, rows, partial_bytes, itemsize, quantization)
+        return result_bytes + logits_bytes
 
     return BackendFacts(
-        depends_on_width, step_bytes, kv_cache_dtypes, native_bytes if is_native else None
+        depends_on_width,
+        step_bytes,
+        kv_cache_dtypes,
+        None if native_weights is None else native_bytes,
     )
 
 
@@ -137,6 +142,17 @@ def activation_bytes_for(
     return estimate_activation_bytes(spec, step, choices.itemsize, DRAWN_LOGIT_BYTES).peak_bytes
 
 
+def weights_for(
+    spec: ModelSpec, options: EngineOptions, device: DeviceFacts, choices: BootChoices
+) -> WeightPlan:
+    """Return the weights as they will be kept.
+
+    Raises:
+        OptionError: A layer cannot be quantised.
+    """
+    return plan_weights(spec, choices.dtype, options.quantization, is_packed=device.has_native_ops)
+
+
 def plan_room(
     spec: ModelSpec,
     options: EngineOptions,
@@ -146,7 +162,7 @@ def plan_room(
     capture_bytes: int,
 ) -> PoolRoom:
     """Return the device as it will be with the weights on it, and what is set aside."""
-    weight_bytes = plan_weight_bytes(spec, choices.itemsize)
+    weight_bytes = weights_for(spec, options, device, choices).num_bytes
     weight_bytes += plan_rope_bytes(spec, choices.max_model_len, choices.itemsize)
     reading = replace(
         device.reading,

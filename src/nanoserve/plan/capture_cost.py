@@ -5,7 +5,9 @@ Prices are on paper; what a boot really took is in `boot_report`.
 
 from dataclasses import dataclass
 
+from nanoserve.options import Quantization
 from nanoserve.plan.capture_plan import CapturePlan
+from nanoserve.plan.weight_plan import scratch_bytes
 from nanoserve.spec.model_spec import ModelSpec
 
 SECONDS_PER_GRAPH = 0.05  # one warm-up and one recording of a 1B model's decode step
@@ -74,7 +76,13 @@ def gathered_arena_bytes(num_heads: int, kv_size: int, rows: int, width: int) ->
     return score_rectangle_bytes(num_heads, rows, width) + copied_bytes
 
 
-def native_arena_bytes(spec: ModelSpec, rows: int, partial_bytes: int, itemsize: int) -> int:
+def native_arena_bytes(
+    spec: ModelSpec,
+    rows: int,
+    partial_bytes: int,
+    itemsize: int,
+    quantization: Quantization = "none",
+) -> int:
     """Return what the results of a step recorded as native operators take at once, at most.
 
     A result is there from the operator that writes it to the last that reads it. In a layer
@@ -82,24 +90,31 @@ def native_arena_bytes(spec: ModelSpec, rows: int, partial_bytes: int, itemsize:
     residual stream, its norm and the fused projection; then the stream, the projection and
     what was attended; what was attended and its projection; two streams, the projection and
     a norm; the stream, its norm, gate and up; the stream, gate, up and their product; the
-    stream, that product and what the MLP adds. Behind the layers: a norm and the logits.
+    stream, that product and what the MLP adds. Behind the layers: a norm and the logits. A
+    product of quantised weights keeps its inputs in 8 bits as well.
 
     Args:
         spec: Shape of the model.
         rows: Of the shape.
         partial_bytes: What attention keeps from its first operator to its last.
         itemsize: Bytes of one number of the compute dtype.
+        quantization: Of the weights.
     """
     hidden, inner = spec.hidden_size, spec.intermediate_size
     fused_size = spec.q_size + 2 * spec.kv_size
-    layer_size = max(
-        2 * hidden + fused_size,
-        hidden + fused_size + spec.q_size,
-        2 * hidden + spec.q_size,
-        4 * hidden,
-        2 * hidden + 2 * inner,
-        hidden + 3 * inner,
-        2 * hidden + inner,
+
+    def scratch(in_size: int) -> int:
+        return scratch_bytes(quantization, in_size)
+
+    layer_bytes = max(
+        (2 * hidden + fused_size) * itemsize + scratch(hidden),
+        (hidden + fused_size + spec.q_size) * itemsize,
+        (2 * hidden + spec.q_size) * itemsize + scratch(spec.q_size),
+        4 * hidden * itemsize,
+        (2 * hidden + 2 * inner) * itemsize + scratch(hidden),
+        (hidden + 3 * inner) * itemsize,
+        (2 * hidden + inner) * itemsize + scratch(inner),
     )
-    layer_bytes = partial_bytes + rows * (2 * spec.head_dim + layer_size) * itemsize
-    return max(layer_bytes, rows * (hidden + spec.vocab_size) * itemsize)
+    layer_bytes = partial_bytes + rows * (2 * spec.head_dim * itemsize + layer_bytes)
+    head_bytes = (hidden + spec.vocab_size) * itemsize + scratch(hidden)
+    return max(layer_bytes, rows * head_bytes)

@@ -17,6 +17,8 @@ class DeviceFacts:
             process may have in all, and free is what it may still take.
         num_cores: CPU cores this process may run on.
         has_native_bf16: Whether bfloat16 arithmetic has hardware.
+        has_native_ops: Whether layers run on the CPU's native operators, which read packed
+            weights.
     """
 
     kind: Literal["cpu", "cuda"]
@@ -24,6 +26,7 @@ class DeviceFacts:
     reading: MemoryReading
     num_cores: int
     has_native_bf16: bool
+    has_native_ops: bool = False
 
     @property
     def total_bytes(self) -> int:

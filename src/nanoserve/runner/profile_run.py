@@ -77,7 +77,7 @@ def measure_peak(model: Decoder, limits: StepLimits, probe: MemoryProbe) -> int 
 
 
 def _scratch_runner(model: Decoder, limits: StepLimits) -> ModelRunner:
-    weight = model.embed_tokens.weight
+    weight = model.norm.weight  # others may be packed
     pool = KVPool(model.spec, limits.num_blocks, limits.block_size, weight.dtype, weight.device)
     return ModelRunner(model, pool, weight.device)
 

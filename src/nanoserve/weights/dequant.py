@@ -60,13 +60,15 @@ def check_type(type_name: str, where: str) -> None:
 def _q4_0(blocks: Tensor) -> Tensor:
     """Block: fp16 scale, then 16 bytes of two values each; value = scale * (q - 8)."""
     scale = blocks[:, :2].contiguous().view(torch.float16).float()
-    return _nibbles(blocks[:, 2:]).sub_(8.0).mul_(scale)
+    return unpack_nibbles(blocks[:, 2:], torch.float32).sub_(8.0).mul_(scale)
 
 
 def _q4_1(blocks: Tensor) -> Tensor:
     """Block: fp16 scale and minimum, then 16 bytes; value = scale * q + minimum."""
     scale_min = blocks[:, :4].contiguous().view(torch.float16).float()
-    return _nibbles(blocks[:, 4:]).mul_(scale_min[:, :1]).add_(scale_min[:, 1:])
+    return (
+        unpack_nibbles(blocks[:, 4:], torch.float32).mul_(scale_min[:, :1]).add_(scale_min[:, 1:])
+    )
 
 
 def _q8_0(blocks: Tensor) -> Tensor:
@@ -75,9 +77,9 @@ def _q8_0(blocks: Tensor) -> Tensor:
     return blocks[:, 2:].view(torch.int8).float().mul_(scale)
 
 
-def _nibbles(packed: Tensor) -> Tensor:
-    """Unpack [blocks, 16] bytes to [blocks, 32] floats: low halves first, then high halves."""
-    values = torch.empty(packed.shape[0], _BLOCK_ITEMS, dtype=torch.float32)
+def unpack_nibbles(packed: Tensor, dtype: torch.dtype) -> Tensor:
+    """Unpack [blocks, 16] bytes to [blocks, 32] values: low halves first, then high halves."""
+    values = torch.empty(packed.shape[0], _BLOCK_ITEMS, dtype=dtype)
     values[:, :16].copy_(packed & 15)
     values[:, 16:].copy_(packed >> 4)
     return values

@@ -1,82 +1,113 @@
 """Streams a checkpoint's tensors into a model's parameters.
 
-The file is mapped, and each tensor is copied in pieces of a few MiB, cast or dequantised on
-the way; the pages of a finished piece are given back at once. So resident memory never holds
-a second copy of the weights, whatever the size of the file or of its largest tensor.
+The files are mapped, and each tensor is copied in pieces of a few MiB, cast, dequantised or
+quantised on the way; a weight that is packed is so as soon as its rows are there. So resident
+memory never holds a second copy of the weights, whatever the size of the file or of its
+largest tensor.
 """
 
-import mmap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from itertools import groupby
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from nanoserve.errors import InvariantError, UnsupportedModelError, WeightMismatchError
+from nanoserve.kernels.packed_weight import PackedWeight
+from nanoserve.plan.weight_plan import LinearFormat
 from nanoserve.spec.checkpoint import Checkpoint
-from nanoserve.units import MIB
 from nanoserve.weights.dequant import check_type, dequantize
 from nanoserve.weights.name_map import Target, gguf_targets, hf_targets, is_ignorable
+from nanoserve.weights.packing import (
+    Stage,
+    allocate_weights,
+    fill_rows,
+    replace_parameters,
+    slice_rows,
+)
+from nanoserve.weights.quantize import can_keep
+from nanoserve.weights.row_copy import Source, copy_rows
+from nanoserve.weights.tensor_file import MappedFile, StoredTensor, list_stored
+from nanoserve.weights.weight_cache import cache_path, read_weights, write_weights
 
-_PIECE_BYTES = 4 * MIB  # of the file; larger pieces were not faster
-_PIECE_ITEMS = MIB  # dequantised values; 4 MiB of float32 stay in a core's cache
-_COPY_THREADS = 2  # tensors copied at once; first touches of memory are what they wait for
+_COPY_THREADS = 2  # parameters filled at once; first touches of memory are what they wait for
 _SAFETENSORS_TYPES = ("F32", "F16", "BF16")
 
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What was loaded: checkpoint tensors copied, and bytes of the parameters they fill."""
+    """What was loaded.
+
+    Attributes:
+        num_tensors: Checkpoint tensors copied.
+        num_kept: Those of them whose quantised bits were kept.
+        is_cached: Whether packed weights were read as an earlier start left them.
+        weight_bytes: Bytes of the parameters, packed ones as they are packed.
+    """
 
     num_tensors: int
+    num_kept: int
+    is_cached: bool
     weight_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """One tensor in a file: bytes `start` to `end`, in the format `type_name`."""
-
-    name: str
-    path: Path
-    shape: tuple[int, ...]
-    type_name: str
-    start: int
-    end: int
 
 
 def load_weights(
     model: nn.Module,
     checkpoint: Checkpoint,
     on_progress: Callable[[int, int], None] | None = None,
+    packed: Mapping[str, LinearFormat] | None = None,
+    cache_folder: Path | None = None,
 ) -> LoadReport:
     """Fill a model's parameters from a checkpoint.
 
     Args:
-        model: Its parameters have memory (see `placement`); they are overwritten.
+        model: Its parameters have memory (see `placement`), but those that are packed;
+            they are overwritten.
         checkpoint: Its spec describes `model`.
         on_progress: Called after each tensor with the file bytes done and in all.
+        packed: The format of each parameter that gives way to a `PackedWeight`, by every
+            name it has; see `packing.packed_formats`.
+        cache_folder: Where weights that had to be quantised are kept for the next start;
+            None keeps none.
 
     Raises:
         WeightMismatchError: Tensors are missing, left over or misshapen; nothing was copied.
         UnsupportedModelError: A tensor's format cannot be read; nothing was copied.
         InvariantError: The model is not the one the spec describes, or has no memory yet.
     """
+    packed = packed or {}
     is_gguf = checkpoint.gguf is not None
     targets = (gguf_targets if is_gguf else hf_targets)(checkpoint.spec)
-    stored = _list_stored(checkpoint)
+    stored = list_stored(checkpoint)
     _check_tensors(checkpoint, targets, stored)
     parameters = dict(model.named_parameters(remove_duplicate=False))
-    _check_parameters(parameters, targets)
+    _check_parameters(parameters, targets, packed)
     wanted = [tensor for tensor in stored if tensor.name in targets]
+    num_kept = sum(
+        _is_kept(tensor, packed.get(targets[tensor.name].parameter)) for tensor in wanted
+    )
+    sources = _by_parameter(wanted, targets)
+    shapes = {name: tuple(parameters[name].shape) for name in sources if name in packed}
+    weights = allocate_weights(shapes, packed)
+    path = None
+    if cache_folder is not None and _is_slow(sources, packed):
+        path = cache_path(cache_folder, checkpoint, packed)
+    is_cached = path is not None and read_weights(path, weights.values())
     with _one_thread():
-        _copy_all(wanted, targets, parameters, on_progress)
-    filled = {id(parameter): parameter.nbytes for parameter in parameters.values()}
-    return LoadReport(num_tensors=len(wanted), weight_bytes=sum(filled.values()))
+        _fill_all(sources, parameters, packed, {} if is_cached else weights, on_progress)
+    if path is not None and not is_cached:
+        write_weights(path, weights.values())
+    replace_parameters(model, parameters, weights)
+    placed = {id(parameter): parameter.nbytes for parameter in model.parameters()}
+    return LoadReport(
+        num_tensors=len(wanted),
+        num_kept=num_kept,
+        is_cached=is_cached,
+        weight_bytes=sum(placed.values()) + sum(weight.num_bytes for weight in weights.values()),
+    )
 
 
 @contextmanager
@@ -95,24 +126,8 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(num_threads)
 
 
-def _list_stored(checkpoint: Checkpoint) -> list[_Stored]:
-    """Return the tensors of all files, in the order they lie."""
-    if checkpoint.gguf is not None:
-        path = checkpoint.gguf.path
-        tensors = sorted(checkpoint.gguf.tensors.values(), key=lambda tensor: tensor.offset)
-        return [
-            _Stored(t.name, path, t.shape, t.type_name, t.offset, t.offset + t.num_bytes)
-            for t in tensors
-        ]
-    return [
-        _Stored(name, path, entry.shape, entry.dtype, entry.start, entry.end)
-        for path, entries in checkpoint.shards.items()
-        for name, entry in entries.items()
-    ]
-
-
 def _check_tensors(
-    checkpoint: Checkpoint, targets: dict[str, Target], stored: list[_Stored]
+    checkpoint: Checkpoint, targets: dict[str, Target], stored: list[StoredTensor]
 ) -> None:
     """Refuse a checkpoint that is not the model's, before anything is copied."""
     shapes = {tensor.name: tensor.shape for tensor in stored}
@@ -132,7 +147,7 @@ def _check_tensors(
             _check_format(tensor, is_gguf=checkpoint.gguf is not None)
 
 
-def _check_format(tensor: _Stored, is_gguf: bool) -> None:
+def _check_format(tensor: StoredTensor, is_gguf: bool) -> None:
     where = f"Tensor {tensor.name} in {tensor.path}"
     if is_gguf:
         check_type(tensor.type_name, where)
@@ -141,7 +156,9 @@ def _check_format(tensor: _Stored, is_gguf: bool) -> None:
         raise UnsupportedModelError(what, _SAFETENSORS_TYPES)
 
 
-def _check_parameters(parameters: dict[str, nn.Parameter], targets: dict[str, Target]) -> None:
+def _check_parameters(
+    parameters: dict[str, nn.Parameter], targets: dict[str, Target], packed: Collection[str]
+) -> None:
     """Check that the targets fill every row of every parameter, tied ones by either name."""
     rows_filled = dict.fromkeys((id(parameter) for parameter in parameters.values()), 0)
     for target in targets.values():
@@ -151,7 +168,8 @@ def _check_parameters(parameters: dict[str, nn.Parameter], targets: dict[str, Ta
             raise InvariantError(message)
         rows_filled[id(parameter)] += target.shape[0]
     for name, parameter in parameters.items():
-        if rows_filled[id(parameter)] != parameter.shape[0] or parameter.is_meta:
+        has_no_memory = parameter.is_meta and name not in packed
+        if rows_filled[id(parameter)] != parameter.shape[0] or has_no_memory:
             message = (
                 f"Parameter {name} ({parameter.device}) has {parameter.shape[0]} rows, and the "
                 f"checkpoint fills {rows_filled[id(parameter)]}."
@@ -159,92 +177,79 @@ def _check_parameters(parameters: dict[str, nn.Parameter], targets: dict[str, Ta
             raise InvariantError(message)
 
 
-def _copy_all(
-    wanted: list[_Stored],
-    targets: dict[str, Target],
+def _is_kept(tensor: StoredTensor, one: LinearFormat | None) -> bool:
+    return one is not None and can_keep(tensor.type_name, one)
+
+
+def _is_slow(sources: Mapping[str, list[Source]], packed: Mapping[str, LinearFormat]) -> bool:
+    """Whether weights are fitted to 4 bits, which takes longer than reading the result."""
+    return any(
+        packed[name].name == "int4" and not can_keep(source.tensor.type_name, packed[name])
+        for name, group in sources.items()
+        if name in packed
+        for source in group
+    )
+
+
+def _by_parameter(
+    wanted: list[StoredTensor], targets: dict[str, Target]
+) -> dict[str, list[Source]]:
+    """Return the tensors of each parameter, in the order of the files."""
+    files = {path: MappedFile(path) for path in {tensor.path for tensor in wanted}}
+    sources: dict[str, list[Source]] = {}
+    for tensor in wanted:
+        target = targets[tensor.name]
+        sources.setdefault(target.parameter, []).append(Source(files[tensor.path], tensor, target))
+    return sources
+
+
+def _fill_all(
+    sources: dict[str, list[Source]],
     parameters: dict[str, nn.Parameter],
+    packed: Mapping[str, LinearFormat],
+    weights: Mapping[str, PackedWeight],
     on_progress: Callable[[int, int], None] | None,
 ) -> None:
-    total_bytes = sum(tensor.end - tensor.start for tensor in wanted)
+    """Fill parameters that are not packed, and `weights`."""
+    total_bytes = sum(one.tensor.num_bytes for group in sources.values() for one in group)
     done_bytes = 0
 
     @torch.inference_mode()  # by thread; parameters made in this mode ask for it
-    def copy(file: _MappedFile, tensor: _Stored) -> int:
-        target = targets[tensor.name]
-        rows = parameters[target.parameter].detach().narrow(0, target.row_start, target.shape[0])
-        _copy_tensor(file, tensor, target, rows)
-        return tensor.end - tensor.start
+    def fill(name: str) -> None:
+        if name in packed:
+            if name in weights:
+                _pack(packed[name], sources[name], weights[name])
+            return
+        for source in sources[name]:
+            target = source.target
+            rows = parameters[name].detach().narrow(0, target.row_start, target.shape[0])
+            copy_rows(source, _values, (rows,))
 
-    for path, tensors in groupby(wanted, key=lambda tensor: tensor.path):
-        file = _MappedFile(path)  # one mapping at a time
-        with ThreadPoolExecutor(_COPY_THREADS) as threads:
-            for num_bytes in threads.map(partial(copy, file), tensors):
-                done_bytes += num_bytes
+    with ThreadPoolExecutor(_COPY_THREADS) as threads:
+        for name, _ in zip(sources, threads.map(fill, sources), strict=True):
+            for source in sources[name]:
+                done_bytes += source.tensor.num_bytes
                 if on_progress is not None:
                     on_progress(done_bytes, total_bytes)
 
 
-def _copy_tensor(file: "_MappedFile", tensor: _Stored, target: Target, rows: Tensor) -> None:
-    """Copy one tensor into `rows`, piece by piece."""
-    num_rows, num_bytes = target.shape[0], tensor.end - tensor.start
-    head_rows = num_rows // target.interleaved_heads if target.interleaved_heads else 1
-    for first, last in _pieces(target.shape, num_bytes, head_rows):
-        start = tensor.start + num_bytes * first // num_rows
-        end = tensor.start + num_bytes * last // num_rows
-        values = dequantize(file.read(start, end), tensor.type_name)
-        piece = values.view(last - first, *target.shape[1:])
-        if target.interleaved_heads:
-            _copy_deinterleaved(rows[first:last], piece, head_rows)
-        else:
-            rows[first:last].copy_(piece)
-        file.release(start, end)
+def _values(raw: Tensor, type_name: str, shape: tuple[int, ...]) -> tuple[Tensor, ...]:
+    return (dequantize(raw, type_name).view(shape),)
 
 
-def _pieces(shape: tuple[int, ...], num_bytes: int, head_rows: int) -> Iterator[tuple[int, int]]:
-    """Cut rows into half-open ranges of bounded bytes and values, whole heads each.
-
-    A tensor of one dimension is one piece: it is small, and its blocks span what are rows here.
-    """
-    num_rows = shape[0]
-    if len(shape) == 1:
-        yield 0, num_rows
+def _pack(one: LinearFormat, sources: list[Source], weight: PackedWeight) -> None:
+    """Pack the rows of one weight: at once where several tensors hold them, else in slices."""
+    in_size = weight.in_size
+    if len(sources) > 1 or sources[0].target.interleaved_heads:
+        stage = Stage.allocate(one, (weight.out_size, in_size))
+        for source in sources:
+            start, num_rows = source.target.row_start, source.target.shape[0]
+            rows = [part.narrow(0, start, num_rows) for part in stage.parts]
+            copy_rows(source, stage.convert, rows)
+        fill_rows(weight, 0, stage.pack())
         return
-    fitting_rows = min(_PIECE_BYTES * num_rows // num_bytes, _PIECE_ITEMS // shape[1])
-    piece_rows = max(1, fitting_rows // head_rows) * head_rows
-    for first in range(0, num_rows, piece_rows):
-        yield first, min(first + piece_rows, num_rows)
-
-
-def _copy_deinterleaved(rows: Tensor, values: Tensor, head_rows: int) -> None:
-    """Copy whole heads, undoing llama.cpp's order of the rows in each.
-
-    ```
-    row in the file    0  1  2  3  ...  D-2  D-1
-    row in the model   0 D/2 1 D/2+1 ... D/2-1 D-1
-    ```
-
-    Source: `_reverse_permute_weights` in transformers 5.24, modeling_gguf_pytorch_utils.py.
-    """
-    columns = values.shape[1:]
-    in_file = values.reshape(-1, head_rows // 2, 2, *columns)
-    rows.view(-1, 2, head_rows // 2, *columns).copy_(in_file.transpose(1, 2))
-
-
-class _MappedFile:
-    """A file's bytes as tensors that borrow them, and the pages given back after use."""
-
-    def __init__(self, path: Path) -> None:
-        with path.open("rb") as file:
-            # A private writable mapping: torch warns of read-only buffers. Nothing is written.
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-
-    def read(self, start: int, end: int) -> Tensor:
-        """Return bytes `start` to `end` as uint8, borrowed from the mapping."""
-        return torch.frombuffer(self._map, dtype=torch.uint8, count=end - start, offset=start)
-
-    def release(self, start: int, end: int) -> None:
-        """Let the pages of a range leave memory; the last, partial one stays for its neighbour."""
-        first_page = start - start % mmap.PAGESIZE
-        num_bytes = end - end % mmap.PAGESIZE - first_page
-        if num_bytes > 0:
-            self._map.madvise(mmap.MADV_DONTNEED, first_page, num_bytes)
+    for first in range(0, weight.out_size, slice_rows(in_size)):
+        last = min(first + slice_rows(in_size), weight.out_size)
+        stage = Stage.allocate(one, (last - first, in_size))
+        copy_rows(sources[0], stage.convert, stage.parts, first, last)
+        fill_rows(weight, first, stage.pack())

@@ -4,11 +4,18 @@ Moving parameters by name would give a tied output head a storage of its own: on
 Llama 3.2 1B that is 501 MiB the plan knows nothing of, with identical logits and no error.
 """
 
+from collections.abc import Collection
+
 import torch
 from torch import Tensor, nn
 
 
-def place_weights(model: nn.Module, device: torch.device | str, dtype: torch.dtype) -> int:
+def place_weights(
+    model: nn.Module,
+    device: torch.device | str,
+    dtype: torch.dtype,
+    left: Collection[str] = (),
+) -> int:
     """Put every parameter on a device in a dtype, keeping ties.
 
     A parameter on the meta device gets empty storage; one that has values keeps them.
@@ -18,17 +25,20 @@ def place_weights(model: nn.Module, device: torch.device | str, dtype: torch.dty
         model: Changed in place.
         device: Where the parameters go.
         dtype: What they become.
+        left: Names of parameters that stay as they are: they are packed when they are loaded.
 
     Returns:
         Bytes the parameters occupy, each storage counted once.
     """
     placed: dict[object, nn.Parameter] = {}
-    for module in model.modules():
-        for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):
-            key = _identity(parameter)
-            if key not in placed:
-                placed[key] = nn.Parameter(_place(parameter, device, dtype), requires_grad=False)
-            module.register_parameter(name, placed[key])
+    for name, parameter in list(model.named_parameters(remove_duplicate=False)):
+        if name in left:
+            continue
+        key = _identity(parameter)
+        if key not in placed:
+            placed[key] = nn.Parameter(_place(parameter, device, dtype), requires_grad=False)
+        path, _, leaf = name.rpartition(".")
+        model.get_submodule(path).register_parameter(leaf, placed[key])
     return sum(parameter.nbytes for parameter in placed.values())
 
 

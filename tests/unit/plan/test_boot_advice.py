@@ -1,15 +1,18 @@
 """Advice is written as flags. That it fits: tests/property/test_advice_fits.py."""
 
+from dataclasses import replace
+
 import pytest
 
 from nanoserve.errors import CaptureTooSmall, DoesNotFitError, PlanError
-from nanoserve.options import EngineOptions
+from nanoserve.options import EngineOptions, Quantization
 from nanoserve.plan.boot_advice import Changes, as_flags, capture_advice, memory_advice
 from nanoserve.plan.boot_choices import choose
 from nanoserve.plan.boot_plan import plan_boot
 from nanoserve.plan.boot_sizing import pool_demand
 from nanoserve.plan.memory_budget import MemoryBudget
-from tests.plan_cases import CPU, SMOLLM2
+from nanoserve.units import MIB
+from tests.plan_cases import CPU, SMOLLM2, with_free
 
 
 @pytest.mark.parametrize(
@@ -72,3 +75,36 @@ def test_a_number_without_bounds_is_refused_all_the_same() -> None:
         plan_boot(SMOLLM2, options, CPU)
 
     assert any(flags.startswith("--max-num-seqs ") for flags in refusal.value.advice)
+
+
+@pytest.mark.parametrize(
+    ("free_mib", "quantization", "flags"),
+    [
+        (300, "none", "--quantization int8"),  # weights of 513 MiB, 136 in int8, 92 in int4
+        (110, "none", "--quantization int4"),
+        (110, "int8", "--quantization int4"),
+        (300, "int4", None),
+        (20, "none", None),
+    ],
+)
+def test_fewer_bits_are_offered_where_they_fit(
+    free_mib: int, quantization: Quantization, flags: str | None
+) -> None:
+    """The most bits that do, planned again; none where there is no native operator to read them."""
+    cpu = replace(with_free(CPU, free_mib * MIB), has_native_ops=True)
+    options = EngineOptions(
+        quantization=quantization,
+        max_num_seqs=1,
+        max_model_len=2 if free_mib < 300 or quantization == "none" else 2048,
+        max_num_batched_tokens=1,
+        kv_cache_bytes=2**30 if quantization == "int4" else None,
+    )
+
+    with pytest.raises(DoesNotFitError) as refusal:
+        plan_boot(SMOLLM2, options, cpu)
+
+    offered = [one for one in refusal.value.advice if "quantization" in one]
+    assert offered == ([] if flags is None else [flags])
+    with pytest.raises(DoesNotFitError) as refusal:
+        plan_boot(SMOLLM2, replace(options, quantization="none"), with_free(CPU, free_mib * MIB))
+    assert not any("quantization" in one for one in refusal.value.advice)

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from nanoserve.errors import OptionError
 from nanoserve.options import EngineOptions
 from nanoserve.plan.boot_choices import choose
+from nanoserve.plan.device_facts import DeviceFacts
 from tests.plan_cases import CPU, GPU, SMOLLM2
 
 
@@ -83,3 +85,13 @@ def test_a_number_outranks_a_way_of_sizing(
     """A size that was asked for is kept; auto asks the device."""
     assert choose(SMOLLM2, options, CPU).sized_by == on_cpu
     assert choose(SMOLLM2, options, GPU).sized_by == on_gpu
+
+
+@pytest.mark.parametrize(("device", "remedy"), [(CPU, "a C\\+\\+ compiler"), (GPU, "--device cpu")])
+def test_quantised_weights_need_native_operators(device: DeviceFacts, remedy: str) -> None:
+    """Nothing else reads them: the refusal says what would."""
+    options = EngineOptions(quantization="int8")
+
+    with pytest.raises(OptionError, match=remedy):
+        choose(SMOLLM2, options, device)
+    assert choose(SMOLLM2, options, replace(CPU, has_native_ops=True)).dtype == "float32"

@@ -15,6 +15,7 @@ from nanoserve.plan.capture_plan import CaptureRequest, plan_capture
 from nanoserve.plan.device_facts import DeviceFacts
 from nanoserve.plan.kv_plan import KVPoolPlan
 from nanoserve.plan.memory_budget import MemoryBudget, MemoryReading
+from nanoserve.plan.weight_plan import WeightPlan
 from nanoserve.units import GIB, MIB
 
 POOL = KVPoolPlan(
@@ -38,6 +39,7 @@ PLAN = BootPlan(
     max_num_seqs=8,
     max_model_len=2048,
     max_num_batched_tokens=2048,
+    weights=WeightPlan("int4", None, (("int4 in groups of 32", GIB), ("bfloat16", GIB))),
     weight_bytes=2 * GIB,
     activation_bytes=64 * MIB,
     kv_pool=POOL,
@@ -87,6 +89,17 @@ def test_the_pool_is_flat_with_all_its_figures() -> None:
         "concurrency_at_max_len": 15,
         "bound_by": "slots",
         "sized_by": "fill",
+    }
+
+
+def test_weights_are_told_by_format() -> None:
+    """What was asked for, and the bytes of each format, whatever the head has."""
+    assert info()["weights"] == {
+        "quantization": "int4",
+        "formats": [
+            {"name": "int4 in groups of 32", "num_bytes": GIB},
+            {"name": "bfloat16", "num_bytes": GIB},
+        ],
     }
 
 

@@ -73,7 +73,7 @@ def test_a_paged_kernel_holds_no_scores() -> None:
 
 def test_only_what_is_recorded_in_milliseconds_has_close_rows() -> None:
     """Bucketed steps are run once at boot, each in full, so their rows are powers of two."""
-    native = step_facts(SMOLLM2, False, lambda rows, width: 0, 16, is_native=True)
+    native = step_facts(SMOLLM2, False, lambda rows, width: 0, 16, native_weights="none")
     rows = {}
     for mode in ("captured", "bucketed"):
         options = EngineOptions(max_num_seqs=6, decode_mode=mode)

@@ -5,6 +5,7 @@ import torch
 
 from nanoserve.attention.cpu_backend import CpuAttention
 from nanoserve.attention.native_result import new_result
+from nanoserve.options import Quantization
 from nanoserve.plan.boot_sizing import step_facts
 from nanoserve.runner.decode_graphs import DecodeGraphs
 from nanoserve.runner.native_recorder import NativeRecorder, NativeReplay
@@ -17,6 +18,7 @@ from tests.tiny_models import (
     BLOCK_SIZE,
     capture_plan,
     graphs_for,
+    pack_decoder,
     random_decoder,
     scheduled,
     tiny_spec,
@@ -26,16 +28,25 @@ pytestmark = needs_kernels
 
 PLAN = capture_plan((1, 2, 3, 8), (512,))
 SPECS = {
-    "small vocabulary": tiny_spec(max_position_embeddings=400),
-    "large vocabulary": tiny_spec(vocab_size=3001, max_position_embeddings=400),
-    "wide stream": tiny_spec(hidden_size=320, intermediate_size=48, max_position_embeddings=400),
-    "long heads": tiny_spec(num_heads=8, head_dim=64, max_position_embeddings=400),
+    "small vocabulary": tiny_spec(intermediate_size=64, max_position_embeddings=400),
+    "large vocabulary": tiny_spec(
+        vocab_size=3001, intermediate_size=64, max_position_embeddings=400
+    ),
+    "wide stream": tiny_spec(hidden_size=320, intermediate_size=64, max_position_embeddings=400),
+    "long heads": tiny_spec(
+        num_heads=8, head_dim=64, intermediate_size=64, max_position_embeddings=400
+    ),
 }
 
 
-def recording_graphs(spec: ModelSpec) -> tuple[DecodeGraphs, NativeRecorder]:
+def recording_graphs(
+    spec: ModelSpec, quantization: Quantization | None = None
+) -> tuple[DecodeGraphs, NativeRecorder]:
+    """Return graphs of a random decoder, its weights packed if that is said."""
     recorder = WatchedNativeRecorder(native_kernels())
     decoder = random_decoder(spec, kernels=native_kernels())
+    if quantization is not None:
+        pack_decoder(decoder, quantization)
     return graphs_for(decoder, PLAN, recorder, num_blocks=800), recorder
 
 
@@ -53,10 +64,10 @@ def decodes(*context_lens: int) -> BatchLayout:
     return BatchLayout.from_step(StepPlan(0, requests), BLOCK_SIZE)
 
 
-def test_a_replay_gives_the_bits_of_the_step_as_it_is() -> None:
+@pytest.mark.parametrize("quantization", [None, "none", "int8", "int4"])
+def test_a_replay_gives_the_bits_of_the_step_as_it_is(quantization: Quantization | None) -> None:
     """Few and long contexts, padded and not, whatever else was allocated in between."""
-    spec = SPECS["large vocabulary"]
-    graphs, _ = recording_graphs(spec)
+    graphs, _ = recording_graphs(SPECS["large vocabulary"], quantization)
     bucketed = graphs_for(graphs._model, PLAN, None, num_blocks=800)
     for shape in graphs.plan.shapes:
         assert graphs.warm(shape)
@@ -81,16 +92,17 @@ def test_recording_computes_nothing() -> None:
     assert bool((logits == 7.0).all())
 
 
+@pytest.mark.parametrize("quantization", ["none", "int8", "int4"])
 @pytest.mark.parametrize("name", SPECS)
-def test_the_block_takes_what_was_planned(name: str) -> None:
+def test_the_block_takes_what_was_planned(name: str, quantization: Quantization) -> None:
     """The plan counts what is needed at once; each of a handful of results may be rounded up.
 
     Whichever operator is the worst: the MLP, the norm, attention or the head.
     """
     spec = SPECS[name]
-    graphs, recorder = recording_graphs(spec)
+    graphs, recorder = recording_graphs(spec, quantization)
     backend = CpuAttention(native_kernels(), spec)
-    facts = step_facts(spec, False, backend.arena_bytes, BLOCK_SIZE, is_native=True)
+    facts = step_facts(spec, False, backend.arena_bytes, BLOCK_SIZE, native_weights=quantization)
     width = graphs.buffer_shape.num_blocks * BLOCK_SIZE
 
     graphs.warm((8, width))

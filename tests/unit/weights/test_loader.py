@@ -229,7 +229,7 @@ def test_interleaved_biases_are_put_in_order(tmp_path: Path) -> None:
 
 def test_a_tensor_of_many_pieces_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces of a few rows, or of one head, add up to the tensor."""
-    monkeypatch.setattr("nanoserve.weights.loader._PIECE_ITEMS", 200)
+    monkeypatch.setattr("nanoserve.weights.row_copy._PIECE_ITEMS", 200)
     tensors = random_tensors(TINY_LLAMA)
     path = write_gguf(tmp_path / "tiny.gguf", TINY_LLAMA, tensors)
 

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "ops.h"
+#include "panels.h"
 
 namespace {
 
@@ -33,6 +34,8 @@ constexpr OpKind KINDS[] = {
     kind<AddArgs, add>(),
     kind<WidenArgs, widen>(),
     kind<RowMaxArgs, row_max>(),
+    kind<PackedLinearArgs, packed_linear>(),
+    kind<EmbeddingArgs, embedding>(),
 };
 constexpr int64_t NUM_KINDS = sizeof KINDS / sizeof KINDS[0];
 
@@ -89,6 +92,8 @@ int64_t nanoserve_args_bytes(int64_t kind) {
 }
 
 int32_t nanoserve_vector_bits() { return LANES * 32; }
+
+int32_t nanoserve_panel_outputs() { return PANEL_OUTPUTS; }
 
 int32_t nanoserve_has_bf16_products() {
 #ifdef __AVX512BF16__

@@ -106,6 +106,35 @@ struct RowMaxArgs {
   int64_t rows, size;
 };
 
+enum WeightFormat : int64_t { DENSE_WEIGHT = 0, INT8_WEIGHT = 1, INT4_WEIGHT = 2 };
+
+// As LinearArgs, with a weight packed as panels.h says. Activations are quantized where the
+// weight is: to 8 bits, with a scale for each activation_group inputs of a row.
+struct PackedLinearArgs {
+  const void* x;
+  const void* data;
+  const f16* scales;    // null: dense
+  const f16* minimums;  // null: not int4
+  const void* bias;
+  void* out;
+  void* scratch;  // of linear_quantized.cpp; null: dense
+  int64_t rows, in_size, out_size;
+  int64_t group_size;        // inputs that share a scale; divides in_size
+  int64_t activation_group;  // divides group_size
+  int64_t format;
+  int64_t dtype;  // of x, bias and out, and of a dense weight
+};
+
+// out = weight[ids], [rows, in_size]; the weight as in PackedLinearArgs.
+struct EmbeddingArgs {
+  const int64_t* ids;
+  const void* data;
+  const f16* scales;
+  const f16* minimums;
+  void* out;
+  int64_t rows, in_size, group_size, format, dtype;
+};
+
 void rms_norm(const RmsNormArgs& args, Team& team);
 void silu_mul(const SiluMulArgs& args, Team& team);
 void prepare_heads(const PrepareHeadsArgs& args, Team& team);
@@ -115,6 +144,8 @@ void gather_rows(const GatherRowsArgs& args, Team& team);
 void add(const AddArgs& args, Team& team);
 void widen(const WidenArgs& args, Team& team);
 void row_max(const RowMaxArgs& args, Team& team);
+void packed_linear(const PackedLinearArgs& args, Team& team);
+void embedding(const EmbeddingArgs& args, Team& team);
 
 // Calls f with a null pointer of the type that dtype names.
 template <class F>

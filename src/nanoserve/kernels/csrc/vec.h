@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
-#ifdef __AVX512F__
+#if defined(__AVX512F__) || defined(__F16C__)
 #include <immintrin.h>
 #endif
 
@@ -73,6 +73,10 @@ inline f32v load(const f16* from) {
   __m256i v;
   std::memcpy(&v, from, sizeof v);
   return (f32v)_mm512_cvtph_ps(v);
+#elif defined(__F16C__)
+  __m128i v;
+  std::memcpy(&v, from, sizeof v);
+  return (f32v)_mm256_cvtph_ps(v);
 #else
   f32v v;
   for (int lane = 0; lane < LANES; lane++) v[lane] = static_cast<float>(from[lane]);
@@ -99,6 +103,9 @@ inline void store(bf16* to, f32v v) {
 inline void store(f16* to, f32v v) {
 #if defined(__AVX512F__)
   __m256i rounded = _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT);
+  std::memcpy(to, &rounded, sizeof rounded);
+#elif defined(__F16C__)
+  __m128i rounded = _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT);
   std::memcpy(to, &rounded, sizeof rounded);
 #else
   for (int lane = 0; lane < LANES; lane++) to[lane] = static_cast<f16>(v[lane]);

@@ -1,0 +1,110 @@
+"""Booting with packed weights: what is planned is held, and what cannot be read is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from nanoserve.errors import OptionError
+from nanoserve.kernels.packed_weight import PackedWeight
+from nanoserve.launch.boot import boot
+from nanoserve.launch.llm import LLM
+from nanoserve.options import EngineOptions, Quantization
+from nanoserve.sched.sampling_params import SamplingParams
+from tests.boot_fakes import RecordingListener
+from tests.model_folders import LlamaShape, write_llama
+from tests.native_kernels import needs_kernels
+
+GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
+
+
+@pytest.fixture(params=[False, True], ids=["untied", "tied"])
+def folder(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a tiny model's folder: one token per byte, random weights, whole groups."""
+    monkeypatch.setattr("nanoserve.launch.boot_model.cache_folder", lambda part: tmp_path / part)
+    return write_llama(tmp_path, LlamaShape(intermediate_size=64, is_tied=request.param))
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("quantization", ["none", "int8", "int4"])
+def test_every_format_serves_in_every_dtype(
+    folder: Path, dtype: str, quantization: Quantization
+) -> None:
+    """Alone, among others, captured and deterministic: the same tokens."""
+    options = {"device": "cpu", "dtype": dtype, "quantization": quantization, "num_blocks": 64}
+    prompts = ["a", "a longer one", "b" * 40]
+
+    def tokens(llm: LLM, prompts: list[str]) -> list[list[int]]:
+        return [one.outputs[0].token_ids for one in llm.generate(prompts, GREEDY)]
+
+    eager = LLM(str(folder), **options)  # type: ignore[arg-type]
+    together = tokens(eager, prompts)
+    assert [tokens(eager, [prompt])[0] for prompt in prompts] == together
+    for changes in ({"decode_mode": "captured"}, {"deterministic": True}):
+        other = LLM(str(folder), **options, **changes)  # type: ignore[arg-type]
+        assert tokens(other, prompts) == together, changes
+
+
+@needs_kernels
+@pytest.mark.parametrize("quantization", ["none", "int8", "int4"])
+def test_planned_weights_are_those_that_are_held(folder: Path, quantization: Quantization) -> None:
+    """Every byte of the decoder's parameters, packed weights and rotary table was planned."""
+    listener = RecordingListener()
+
+    booted = boot(
+        EngineOptions(
+            model=str(folder),
+            device="cpu",
+            dtype="bfloat16",
+            quantization=quantization,
+            num_blocks=8,
+        ),
+        listener,
+    )
+
+    decoder = booted.core._runner._model  # type: ignore[attr-defined]
+    packed = {
+        id(module.weight): module.weight.num_bytes
+        for module in decoder.modules()
+        if isinstance(getattr(module, "weight", None), PackedWeight)
+    }
+    plain = {id(one): one.nbytes for one in decoder.parameters()}
+    rope = 2 * booted.plan.max_model_len * decoder.spec.head_dim * 2
+    held_bytes = sum(packed.values()) + sum(plain.values()) + rope
+    assert packed
+    assert held_bytes == booted.plan.weight_bytes
+    assert booted.info["weights"]["quantization"] == quantization
+    (detail,) = [one.detail for one in listener.reports if one.name == "weights"]
+    assert ("int8 in groups of 32" in detail) == (quantization != "none")
+
+
+def test_without_a_compiler_quantisation_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plain torch reads no packed weights; the refusal says what would."""
+    monkeypatch.setattr("nanoserve.launch.boot.find_kernels", lambda *arguments: None)
+    options = EngineOptions(model=str(folder), device="cpu", quantization="int8", num_blocks=8)
+
+    with pytest.raises(OptionError, match=r"install a C\+\+ compiler"):
+        boot(options)
+
+
+@needs_kernels
+def test_a_second_start_reads_what_the_first_one_fitted(folder: Path) -> None:
+    """The stage says so, and the tokens are the same."""
+    details, answers = [], []
+    for _ in range(2):
+        listener = RecordingListener()
+        llm = LLM(
+            str(folder),
+            listener,
+            device="cpu",
+            dtype="bfloat16",
+            quantization="int4",
+            num_blocks=64,
+        )
+        details += [one.detail for one in listener.reports if one.name == "weights"]
+        answers.append(llm.generate("a", GREEDY)[0].outputs[0].token_ids)
+
+    assert ["packed by an earlier start" in detail for detail in details] == [False, True]
+    assert answers[0] == answers[1]
