@@ -15,7 +15,11 @@ VERSION = 1  # of the layout; raised where a key changes its meaning
 
 
 def plan_as_dict(plan: PlanAnswer) -> dict[str, Any]:
-    """Return everything the plan says, ready for `json.dumps`."""
+    """Return everything the plan says, ready for `json.dumps`.
+
+    `capacity` and `speed` are None where nothing is left for a pool, `command` where the engine
+    would not start.
+    """
     query, choices = plan.query, plan.choices
     return {
         "version": VERSION,
@@ -36,8 +40,8 @@ def plan_as_dict(plan: PlanAnswer) -> dict[str, Any]:
         "active_parameters": plan.num_active_params,
         "memory": _memory(plan),
         "kv": _kv(plan),
-        "capacity": _capacity(plan),
-        "speed": _speed(plan),
+        "capacity": _capacity(plan) if plan.has_pool else None,
+        "speed": _speed(plan) if plan.has_pool else None,
         "command": plan.command,
         "notes": list(plan.notes),
         "formulas": [_formula(one) for one in plan_formulas(plan)],

@@ -5,6 +5,7 @@ that is called like a preset, write `./smollm2`.
 """
 
 import importlib.util
+import os
 import re
 import sys
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ def resolve_model(name: str) -> ModelSource:
     """
     if name in PRESETS:
         return _resolve_preset(name)
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))  # unlike Path's, leaves the home of nobody as it is
     try:
         if path.is_file():
             return _resolve_file(path)

@@ -33,7 +33,7 @@ def read_planned_model(name: str) -> PlannedModel:
         UnsupportedModelError: An architecture or a quantisation that is not known.
         CorruptFileError: A file contradicts its format.
     """
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))  # unlike Path's, leaves the home of nobody as it is
     try:
         is_folder, is_file = path.is_dir(), path.is_file()
     except OSError as error:  # too long a name, or a folder on the way that may not be entered
