@@ -1,8 +1,10 @@
 """A plan as plain data for `--json`: bytes as integers, seconds as floats, ranges as triples."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
+from nanoserve.plan.draft_layers import draft_layers
 from nanoserve.plan.formula import Formula
 from nanoserve.plan.interval import Interval
 from nanoserve.plan.plan_answer import PlanAnswer
@@ -38,6 +40,7 @@ def plan_as_dict(plan: PlanAnswer) -> dict[str, Any]:
         "reason": plan.reason,
         "parameters": plan.num_params,
         "active_parameters": plan.num_active_params,
+        "draft_layers": _draft_layers(plan),
         "memory": _memory(plan),
         "kv": _kv(plan),
         "capacity": _capacity(plan) if plan.has_pool else None,
@@ -102,6 +105,12 @@ def _memory(plan: PlanAnswer) -> dict[str, Any]:
         ],
         "pool_bytes": _triple(plan.pool),
     }
+
+
+def _draft_layers(plan: PlanAnswer) -> dict[str, Any] | None:
+    """Return the layers that guess ahead, which no other figure counts; None without any."""
+    drafts = draft_layers(plan.query, plan.choices)
+    return None if drafts is None else asdict(drafts)
 
 
 def _kv(plan: PlanAnswer) -> dict[str, Any]:
