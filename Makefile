@@ -12,7 +12,7 @@ INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 INSTALL := $(PIP) install --quiet --constraint constraints.txt $(INDEX)
 SERVE_STAMP := $(VENV)/.serve-installed
 TEST_STAMP := $(VENV)/.test-installed
-TEST_TOOLS := pytest pytest-randomly pytest-xdist hypothesis coverage httpx openai transformers jsonschema-rs
+TEST_TOOLS := pytest pytest-randomly pytest-xdist hypothesis coverage httpx openai transformers jsonschema-rs matplotlib
 CHECK_TOOLS := ruff mypy import-linter
 
 .PHONY: help setup serve chat test exhaustive gpu cover conformance check fix docs build clean

@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from nanoserve.runner.graph_recorder import Replay, ReplayRecorder
+from nanoserve.runner.native_recorder import NativeRecorder
 
 aten = torch.ops.aten
 HOST_SYNCS = {aten._local_scalar_dense.default, aten.nonzero.default, aten.equal.default}
@@ -67,3 +68,41 @@ class FullDeviceRecorder:
             message = "CUDA out of memory"
             raise torch.OutOfMemoryError(message)
         return ReplayRecorder().record(run)
+
+
+class NoTorchOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Lets nothing pass but views and tensors without content, and keeps the latter."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.made: list[Tensor] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        returns = func._schema.returns
+        is_view = bool(returns) and all(
+            value.alias_info is not None and not value.alias_info.is_write for value in returns
+        )
+        is_empty = func.name().startswith("aten::empty")
+        assert is_view or is_empty, f"{func} would not be replayed"
+        out = func(*args, **(kwargs or {}))
+        if is_empty:
+            self.made.append(out)
+        return out
+
+
+class WatchedNativeRecorder(NativeRecorder):
+    """Fails if a step calls an operator of torch's, or writes where the tape knows nothing of."""
+
+    def record(self, run: Callable[[], None]) -> Replay:
+        def watched() -> None:
+            with NoTorchOperators() as torch_s:
+                run()
+            tape = self._kernels._tape
+            assert tape is not None
+            noted = {address for address, _ in tape._results}
+            strays = [made.shape for made in torch_s.made if made.data_ptr() not in noted | {0}]
+            assert strays == [], "made without new_result"
+
+        return super().record(watched)

@@ -22,6 +22,7 @@ MAX_THREADS = 1024  # torch starts each one, and a system has a limit
 MIN_MODEL_LEN = 2  # tokens: one of a prompt and one of its answer
 DEFAULT_CAPTURE_LIMIT = 64  # graphs one process holds
 DEFAULT_QUEUED_TOKENS = 2**20  # minutes of prefill on a CPU, seconds on a large GPU
+DEFAULT_MAX_MODEL_LEN = 2048  # tokens; a serving decision, not the model's limit
 DEFAULT_TOKEN_BUDGET = {"cpu": 512, "cuda": 2048}  # tokens in one step, by device
 
 MAX_TARGET_ITL_MS = 3_600_000  # an hour: whoever waits longer has set no aim
@@ -100,7 +101,7 @@ class EngineOptions:
     decode_mode: DecodeMode = _option(
         "auto",
         "how decode steps run: eager, bucketed (padded to a list of shapes), captured "
-        "(recorded and replayed); auto is eager on CPU, captured on CUDA",
+        "(recorded and replayed); auto is captured on CUDA and with native operators, else eager",
     )
     cuda_graphs: bool | None = _option(
         None, "capture decode steps: short for --decode-mode captured; the negative for eager"

@@ -33,6 +33,18 @@ def test_pure_parts_load_nothing_heavy(statement: str) -> None:
     assert loaded_after(statement) == set()
 
 
+def test_a_plan_loads_nothing_heavy() -> None:
+    """`nanoserve plan` answers without torch, numpy, matplotlib, gguf or a hub client."""
+    heavy = (*HEAVY, "matplotlib", "huggingface_hub", "safetensors")
+    code = (
+        "import sys\nfrom nanoserve.cli.main import app\n"
+        "try:\n    app(['plan', 'llama-3.1-8b', '--gpu', 'h100', '--explain'])\n"
+        "except SystemExit as stop:\n    assert not stop.code, stop.code\n"
+        f"found = [name for name in {heavy!r} if name in sys.modules]\nassert not found, found"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True)
+
+
 def test_engine_and_server_load_no_torch() -> None:
     """The request path, HTTP included, imports without torch."""
     loaded = loaded_after("import nanoserve.engine.async_bridge, nanoserve.server.app")

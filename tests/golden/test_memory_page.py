@@ -3,7 +3,10 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
+from nanoserve.attention.cpu_backend import CpuAttention
+from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.options import EngineOptions
 from nanoserve.plan.activation_plan import (
     DRAWN_LOGIT_BYTES,
@@ -11,7 +14,8 @@ from nanoserve.plan.activation_plan import (
     largest_step,
 )
 from nanoserve.plan.boot_plan import BootPlan, plan_boot
-from nanoserve.plan.boot_sizing import torch_backend_facts
+from nanoserve.plan.boot_sizing import step_facts, torch_backend_facts
+from nanoserve.plan.capture_cost import native_arena_bytes
 from nanoserve.plan.capture_plan import CapturePlan, CaptureRequest, plan_capture
 from nanoserve.plan.kv_plan import kv_budget_bytes, kv_bytes_per_token
 from nanoserve.plan.memory_budget import REMAINDER, MemoryReading
@@ -32,7 +36,8 @@ def test_every_line_is_right_and_is_what_the_code_says() -> None:
     by_hand = {name: eval(expression, MATHS) for name, expression, _ in lines}
 
     assert by_hand == printed
-    assert printed == smollm2_lines() | llama_lines() | capture_lines() | shared_lines()
+    computed = smollm2_lines() | native_lines() | llama_lines() | capture_lines() | shared_lines()
+    assert printed == computed
 
 
 def test_every_block_holds_lines_that_are_checked() -> None:
@@ -66,6 +71,21 @@ def smollm2_lines() -> dict[str, int]:
     }
     del lines["scores_bytes"]
     return {f"smollm2.{name}": value for name, value in lines.items()}
+
+
+def native_lines() -> dict[str, int]:
+    backend = CpuAttention(cast(KernelLibrary, None), SMOLLM2)  # its plan calls no operator
+    facts = step_facts(SMOLLM2, False, backend.arena_bytes, block_size=16, is_native=True)
+    partial_bytes = backend.arena_bytes(8, 2048)
+    small_vocabulary = replace(SMOLLM2, vocab_size=1)
+    return {
+        "smollm2.partial_bytes": partial_bytes,
+        "smollm2.layer_bytes": native_arena_bytes(small_vocabulary, 8, partial_bytes, 4),
+        "smollm2.head_bytes": native_arena_bytes(SMOLLM2, 8, partial_bytes, 4),
+        "smollm2.capture_bytes": plan_boot(
+            SMOLLM2, EngineOptions(), CPU, facts
+        ).kv_pool.capture_bytes,
+    }
 
 
 def llama_lines() -> dict[str, int]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from nanoserve.model.decoder import Decoder
 from nanoserve.plan.capture_plan import CapturePlan
 from nanoserve.runner.decode_graphs import DecodeGraphs
-from nanoserve.runner.graph_recorder import GraphRecorder, ReplayRecorder
+from nanoserve.runner.graph_recorder import GraphRecorder
 from nanoserve.runner.kv_pool import KVPool
 from nanoserve.runner.model_runner import ModelRunner
 from nanoserve.runner.warm import warm_engine
@@ -21,8 +21,8 @@ from nanoserve.sched.batch_layout import BatchLayout
 from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.sched.scheduler import Scheduler
 from nanoserve.sched.step import StepExecution, StepMode
-from tests.native_kernels import FOUND
-from tests.recorders import TapeRecorder
+from tests.native_kernels import FOUND, native_kernels
+from tests.recorders import TapeRecorder, WatchedNativeRecorder
 from tests.tiny_models import BLOCK_SIZE, CPU, capture_plan, random_decoder, tiny_spec
 
 MAX_MODEL_LEN = 320
@@ -33,6 +33,12 @@ SPECS = {
     "qwen3": tiny_spec(
         architecture="qwen3",
         has_qk_norm=True,
+        max_position_embeddings=MAX_MODEL_LEN,
+    ),
+    "qwen2": tiny_spec(
+        architecture="qwen2",
+        has_qkv_bias=True,
+        tie_word_embeddings=True,
         max_position_embeddings=MAX_MODEL_LEN,
     ),
     "windowed": tiny_spec(sliding_window=9, max_position_embeddings=MAX_MODEL_LEN),
@@ -139,8 +145,9 @@ def serve_padded(graphs: WatchedGraphs, decoder: Decoder, crowd: list[Client]) -
 def check_ladder(name: str, crowd: list[Client], plan: CapturePlan, *, is_warm: bool) -> Served:
     """Serve the crowd three ways and compare; returns what the captured way did."""
     decoder = DECODERS[name]
-    # A tape of torch's operators does not see the native ones.
-    recorder = ReplayRecorder() if name.endswith("native") else TapeRecorder()
+    recorder: GraphRecorder = TapeRecorder()
+    if name.endswith("native"):
+        recorder = WatchedNativeRecorder(native_kernels())
     eager = serve_eagerly(decoder, crowd, plan.max_rows)
     bucketed = serve_padded(WatchedGraphs(decoder, plan, None), decoder, crowd)
     graphs = WatchedGraphs(decoder, plan, recorder)

@@ -11,11 +11,12 @@ from nanoserve.errors import ModelError
 from nanoserve.plan.kv_groups import group_cache
 from nanoserve.plan.kv_layout import CacheFormat, kv_request_bytes
 from nanoserve.plan.sharding import plan_stages, valid_tp
+from nanoserve.spec.family_index import FAMILY_NAMES
 from nanoserve.spec.gguf_file import GGUFFile, GGUFTensor
 from nanoserve.spec.gguf_shape import model_shape_of_gguf
 from nanoserve.spec.model_shape import ModelShape
 from nanoserve.spec.param_count import count_active_parameters, count_parameters
-from nanoserve.spec.read_shape import FAMILIES, read_model_shape
+from nanoserve.spec.read_shape import read_model_shape
 
 LINES = (Path(__file__).parents[1] / "golden" / "planner_configs.jsonl").read_text().splitlines()
 BY_TYPE = {
@@ -93,7 +94,7 @@ def test_a_mutated_config_is_sized_or_refused(config: dict[str, Any]) -> None:
     size_everything(shape)
 
 
-@given(st.sampled_from(sorted(FAMILIES)), st.dictionaries(st.text(max_size=8), JUNK))
+@given(st.sampled_from(sorted(FAMILY_NAMES)), st.dictionaries(st.text(max_size=8), JUNK))
 def test_a_bare_family_is_sized_or_refused(kind: str, config: dict[str, Any]) -> None:
     """A config that says little more than its family is refused by a missing key."""
     try:

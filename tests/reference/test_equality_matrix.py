@@ -15,6 +15,7 @@ import pytest
 
 from nanoserve.launch.llm import LLM
 from nanoserve.sched.sampling_params import SamplingParams
+from tests.native_kernels import needs_kernels
 from tests.reference.prompts import PROMPTS
 from tests.reference.smollm2 import answers, load_smollm2, smollm2_server
 
@@ -146,12 +147,36 @@ def test_chunked_prefill_equals_whole(undisturbed: Undisturbed) -> None:
     assert found == undisturbed.token_ids
 
 
-@pytest.mark.parametrize("decode_mode", ["bucketed", "captured"])
+@pytest.mark.parametrize("decode_mode", ["eager", "bucketed", "captured"])
 def test_padded_equals_eager(undisturbed: Undisturbed, decode_mode: str) -> None:
-    """Decode steps padded to a list of shapes, run or replayed, give the tokens of eager ones."""
+    """Decode steps as they come, padded to a list of shapes, or replayed give the same tokens."""
     found = undisturbed.answered_by(decode_mode=decode_mode, warm=False)
 
     assert found == undisturbed.token_ids
+
+
+@needs_kernels
+def test_replayed_equals_eager_in_bfloat16(size: Size) -> None:
+    """Native operators round a row alike however many there are and whoever calls them.
+
+    Preempted, of a warm prefix cache, recorded late and evicted.
+    """
+    fields: dict[str, Any] = {"dtype": "bfloat16", "attention_backend": "native"}
+    eager = load_smollm2(max_num_seqs=MAX_NUM_SEQS, decode_mode="eager", **fields)
+    expected = answers(eager, size.prompts, size.samplings)
+    replayed = load_smollm2(
+        max_num_seqs=MAX_NUM_SEQS,
+        decode_mode="captured",
+        num_blocks=5 * size.num_prompts // 4,
+        max_model_len=160,
+        capture_limit=6,
+        warm=False,
+        **fields,
+    )
+
+    assert answers(replayed, size.prompts, size.samplings) == expected
+    assert replayed.num_preemptions > 0
+    assert answers(replayed, size.prompts, size.samplings) == expected
 
 
 def test_preempted_equals_undisturbed(undisturbed: Undisturbed) -> None:

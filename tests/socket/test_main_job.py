@@ -15,6 +15,8 @@ import httpx
 import openai
 import pytest
 
+from tests.native_kernels import FOUND
+
 COMMAND = [sys.executable, "-c", "from nanoserve.cli.main import main; main()"]
 CAPITAL = "The capital of France is"
 QUESTION: Any = [{"role": "user", "content": "What is the capital of France?"}]
@@ -130,7 +132,9 @@ def test_health_and_memory_show_the_boot(server: Server) -> None:
     health = httpx.get(f"{server.url}/health").json()
     memory = httpx.get(f"{server.url}/memory").json()
 
-    assert (health["status"], health["boot"]["decode_mode"]) == ("ok", "eager")
+    decode_mode = "eager" if FOUND is None else "captured"
+    assert (health["status"], health["boot"]["decode_mode"]) == ("ok", decode_mode)
+    assert (health["loop"]["steps"]["decode"]["replayed"] > 0) == (decode_mode == "captured")
     blocks = health["loop"]["blocks"]
     assert blocks["total"] == memory["kv_pool"]["num_blocks"]
     assert blocks["free"] + blocks["used"] + blocks["cached"] == blocks["total"]

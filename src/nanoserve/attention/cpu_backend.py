@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from nanoserve.attention.backend import AttentionInputs, DecodeBuffers
+from nanoserve.attention.native_result import new_result
 from nanoserve.errors import KernelError
 from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.kernels.op_args import (
@@ -105,7 +106,7 @@ class CpuAttention:
     ) -> Tensor:
         """Store this step's K and V, then attend; shapes as `AttentionBackend.attend` says."""
         q, k, v = _with_whole_rows(q), _with_whole_rows(k), _with_whole_rows(v)
-        out = torch.empty(q.shape, dtype=q.dtype)
+        out = new_result(self._kernels, *q.shape, dtype=q.dtype)
         args = prepared.args
         args.q, args.k, args.v, args.out = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr()
         args.q_stride, args.k_stride, args.v_stride = q.stride(0), k.stride(0), v.stride(0)
@@ -119,7 +120,8 @@ class CpuAttention:
     ) -> tuple[PagedAttentionArgs, tuple[Tensor, ...]]:
         """Return the arguments that all layers share, and the tensors they point into."""
         num_requests = inputs.block_tables.shape[0]
-        partials = torch.empty(self._partials_shape(num_requests, longest), dtype=torch.float32)
+        partials_shape = self._partials_shape(num_requests, longest)
+        partials = new_result(self._kernels, *partials_shape, dtype=torch.float32)
         args = PagedAttentionArgs(
             slot_mapping=inputs.slot_mapping.data_ptr(),
             block_tables=inputs.block_tables.data_ptr(),

@@ -1,26 +1,43 @@
 """How far predictions are from recorded boots, figure by figure.
 
-What can be said of a record without its model's shape: tokens from a logged pool, the pool
-from the other logged parts, concurrency from tokens, and the outcome. Reads records line by
-line; a line that is no record is refused with its number.
+Reads records and configs line by line, compares what is predicted with what was logged, and
+sums the errors up. A line that is no record is refused with its number; a record that cannot
+be predicted is refused by name and counted. Prints nothing: see `boot_table`.
 """
 
 import json
+import math
 import statistics
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from nanoserve.bench.boot_cache import cache_layout
+from nanoserve.bench.boot_case import BootCase, Configs, read_case
+from nanoserve.bench.boot_facts import UnsupportedRecordError
+from nanoserve.bench.boot_outcomes import OutcomeCheck, check_outcome
+from nanoserve.bench.boot_predict import (
+    predict_concurrency,
+    predict_pool,
+    predict_tokens,
+    predict_weights,
+    weights_around,
+)
 from nanoserve.errors import CorruptFileError
-from nanoserve.plan.boot_record import boot_of_record
-from nanoserve.plan.engine_profile import EngineProfile, find_profile, profile_of, version_numbers
-from nanoserve.plan.logged_boot import DEFAULT_BLOCK_SIZE, LoggedBoot
+from nanoserve.plan.interval import Interval
+from nanoserve.units import GIB
 
-Record = dict[str, Any]
+Record = Mapping[str, Any]
 
-_LAST_V0 = (0, 7)
-_YEARS = {"2023": (0, 2), "2024": (0, 5), "2025": (0, 9)}  # what vLLM was at in that year
+POOL = "pool"
+POOL_ASSUMED = "pool, facts assumed"
+POOL_ANY = "pool, both"
+_ORDER = ("tokens", "concurrency", "weights", POOL, POOL_ASSUMED)
+MODEL_DOUBTED_ABOVE = 0.1  # share that weights may be off before the model is doubted
+_DIGIT = GIB * 6 // 1000  # half of the last digit of a GiB that logs print, and a bit
+OTHERS_ABOVE = 3  # times the most that one process holds outside the allocator
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +46,50 @@ class Comparison:
 
     Attributes:
         record_id: As the record has it.
-        figure: `tokens`, `pool` or `concurrency`.
-        predicted: What follows from the record's other figures.
+        figure: `tokens`, `pool`, `concurrency`, `weights`, ...
+        predicted: What follows from the model.
         logged: What the engine said.
+        family: The model's.
+        engine: The engine and the version its rules hold since.
+        bounds: What nine of ten should lie between, the least and the most.
+        notes: Facts that the record does not state, or that speak against it.
     """
 
     record_id: str
     figure: str
     predicted: float
     logged: float
+    family: str = ""
+    engine: str = ""
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+    notes: tuple[str, ...] = ()
 
     @property
     def error(self) -> float:
         """Share that the prediction is off by: 0.02 is 2 % too much."""
         return self.predicted / self.logged - 1
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the logged figure lies in the interval."""
+        return self.bounds[0] <= self.logged <= self.bounds[1]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordReport:
+    """What came of one record.
+
+    Attributes:
+        record_id: As the record has it.
+        comparisons: Every figure that could be predicted and was logged.
+        refusals: Why the others could not; each a kind and its detail.
+        outcome: What became of the boot, named and recorded.
+    """
+
+    record_id: str
+    comparisons: tuple[Comparison, ...]
+    refusals: tuple[UnsupportedRecordError, ...]
+    outcome: OutcomeCheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +100,24 @@ class ErrorSummary:
         figure: Its name.
         num_records: How many have it.
         median: Of the absolute errors.
-        p95: 95th percentile of them.
-        worst: The comparison that is furthest off.
+        p90: 90th percentile of them, by nearest rank.
+        p95: 95th percentile likewise.
+        halves: Medians of the records with even and with odd place.
+        num_inside: Logged figures that lie in their interval.
+        worst: Comparisons, the furthest off first.
     """
 
     figure: str
     num_records: int
     median: float
+    p90: float
     p95: float
-    worst: Comparison
+    halves: tuple[float, float]
+    num_inside: int
+    worst: tuple[Comparison, ...]
 
 
-def read_records(path: Path) -> tuple[Record, ...]:
+def read_records(path: Path) -> tuple[dict[str, Any], ...]:
     """Return the records of a file, one JSON object a line.
 
     Raises:
@@ -79,66 +132,95 @@ def read_records(path: Path) -> tuple[Record, ...]:
     )
 
 
-def profile_of_record(record: Record) -> EngineProfile:
-    """Return the profile of a record's engine; versions are written as prose in records.
+def read_configs(path: Path | None = None) -> Configs:
+    """Return configs by model name: objects with `model` and `config`, one a line.
 
-    Forks of vLLM are taken for vLLM. Without a release the year decides; `V0` is the engine
-    before 0.8, whatever the release.
+    Args:
+        path: The file; None for the packaged one.
+
+    Raises:
+        CorruptFileError: The file cannot be read, or a line has not both.
     """
-    engine = boot_of_record(record).engine or "vllm"
-    text = str(record.get("engine_version", ""))
-    if engine != "vllm":
-        return find_profile(engine)
-    numbers = _release(text) or _release_of_year(text)
-    if numbers is None:
-        return find_profile(engine)
-    return profile_of(engine, min(numbers, _LAST_V0) if "V0" in text else numbers)
+    packaged = Path(str(files("nanoserve.bench") / "data" / "boot_configs.jsonl"))
+    source = packaged if path is None else path
+    configs = {}
+    for number, row in enumerate(read_records(source), 1):
+        config = row.get("config")
+        if not isinstance(row.get("model"), str) or not isinstance(config, Mapping):
+            problem = f"object {number} has not both a model and its config."
+            raise CorruptFileError(str(source), problem)
+        configs[row["model"]] = config
+    return configs
 
 
-def _release(text: str) -> tuple[int, ...] | None:
-    """Return the first release named; `0.1.dev…` is what a build without tags calls itself."""
-    words = [word.strip("~(),").split("-")[0].rstrip("+") for word in text.split()]
-    found = (version_numbers(word) for word in words if "." in word and "0.1.dev" not in word)
-    return next((numbers for numbers in found if numbers is not None and len(numbers) > 1), None)
+def examine(record: Record, configs: Configs) -> RecordReport:
+    """Compare every figure of a record with its prediction; never raises for its contents."""
+    name = str(record.get("id", "?"))[:40]
+    try:
+        case = read_case(record, configs)
+    except UnsupportedRecordError as error:
+        return RecordReport(name, (), (error,), check_outcome(record, None))
+    comparisons: list[Comparison] = []
+    refusals: list[UnsupportedRecordError] = []
+    for compare in (_weights, _tokens, _concurrency, _pool):
+        try:
+            comparisons += compare(case, name)
+        except UnsupportedRecordError as error:
+            refusals.append(error)
+    if not comparisons and not refusals:
+        refusals.append(_nothing_logged(case))
+    unique = {str(error): error for error in refusals}
+    return RecordReport(
+        name, tuple(comparisons), tuple(unique.values()), check_outcome(record, case)
+    )
 
 
-def _release_of_year(text: str) -> tuple[int, ...] | None:
-    return next((numbers for year, numbers in _YEARS.items() if year in text), None)
-
-
-def compare_record(record: Record) -> Iterator[Comparison]:
-    """Yield every figure that a record has both ways."""
-    boot = boot_of_record(record)
-    name = str(record.get("id", "?"))
-    for figure, predicted, logged in (
-        ("tokens", _tokens(record, boot), boot.tokens),
-        ("pool", _pool(record, boot), boot.pool_bytes),
-        ("concurrency", _concurrency(boot), boot.max_concurrency),
-    ):
-        if predicted is not None and logged:
-            yield Comparison(name, figure, predicted, logged)
+def _nothing_logged(case: BootCase) -> UnsupportedRecordError:
+    detail = f"no weights, pool or tokens of a {case.shape.model_type} model"
+    return UnsupportedRecordError(kind="nothing logged to compare", detail=detail)
 
 
 def summarise(comparisons: list[Comparison]) -> list[ErrorSummary]:
-    """Return one line of errors for each figure, in order of first appearance."""
-    figures = dict.fromkeys(one.figure for one in comparisons)
-    return [
-        _summary(figure, [one for one in comparisons if one.figure == figure]) for figure in figures
-    ]
+    """Return one line of errors for each figure, and one for the pools of both kinds together."""
+    figures = {name: [one for one in comparisons if one.figure == name] for name in _ORDER}
+    figures[POOL_ANY] = figures[POOL] + figures[POOL_ASSUMED]
+    return [_summary(figure, found) for figure, found in figures.items() if found]
+
+
+def group_medians(
+    comparisons: list[Comparison], group: Callable[[Comparison], str]
+) -> dict[str, tuple[int, float, float]]:
+    """Return for each group how many errors it has, their median with its sign, and the largest."""
+    found: dict[str, list[float]] = {}
+    for one in comparisons:
+        found.setdefault(group(one), []).append(one.error)
+    return {
+        name: (len(errors), statistics.median(errors), max(errors, key=abs))
+        for name, errors in sorted(found.items())
+    }
 
 
 def _summary(figure: str, comparisons: list[Comparison]) -> ErrorSummary:
-    errors = sorted(abs(one.error) for one in comparisons)
+    errors = [abs(one.error) for one in comparisons]
+    ranked = sorted(errors)
     return ErrorSummary(
         figure,
         len(errors),
         statistics.median(errors),
-        errors[min(len(errors) - 1, int(0.95 * len(errors)))],
-        max(comparisons, key=lambda one: abs(one.error)),
+        _percentile(ranked, 0.90),
+        _percentile(ranked, 0.95),
+        (statistics.median(errors[::2]), statistics.median(errors[1::2] or errors)),
+        sum(one.is_inside for one in comparisons),
+        tuple(sorted(comparisons, key=lambda one: -abs(one.error))),
     )
 
 
-def _record(line: str, number: int, path: Path) -> Record:
+def _percentile(ranked: list[float], share: float) -> float:
+    """Return the smallest error that at least that share of errors does not exceed."""
+    return ranked[math.ceil(share * len(ranked)) - 1]
+
+
+def _record(line: str, number: int, path: Path) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -148,29 +230,66 @@ def _record(line: str, number: int, path: Path) -> Record:
     return value
 
 
-def _tokens(record: Record, boot: LoggedBoot) -> float | None:
-    """Return whole blocks of the logged pool, in tokens, by the record's bytes per token."""
-    token_bytes = record.get("bytes_per_token_formula")
-    if not isinstance(token_bytes, int | float) or token_bytes <= 0 or not boot.pool_bytes:
-        return None
-    block_size = boot.block_size or DEFAULT_BLOCK_SIZE
-    return boot.pool_bytes // (int(token_bytes) * block_size) * block_size
+def _weights(case: BootCase, name: str) -> Iterator[Comparison]:
+    logged = case.boot.weight_bytes
+    if logged and logged > 0:
+        weights = predict_weights(case)
+        around = weights_around(case, weights)
+        found = _compared(case, name, "weights", weights, logged)
+        yield replace(found, bounds=(around.low - _DIGIT, around.high + _DIGIT))
 
 
-def _pool(record: Record, boot: LoggedBoot) -> float | None:
-    """Return what the engine's rule leaves of its budget after the parts it logged."""
-    requested = boot.requested_bytes
-    held = boot.consumed_bytes
-    if held is None and boot.weight_bytes is not None and boot.non_torch_bytes is not None:
-        held = boot.weight_bytes + boot.non_torch_bytes
-    if requested is None or held is None or boot.activation_bytes is None:
-        return None
-    takes_estimate = profile_of_record(record).graphs == "estimate in budget"
-    estimate = (boot.graph_estimate_bytes or 0) if takes_estimate else 0
-    return requested - held - boot.activation_bytes - estimate
+def _tokens(case: BootCase, name: str) -> Iterator[Comparison]:
+    pool, logged = case.boot.pool_bytes, case.boot.tokens
+    if pool and pool > 0 and logged:
+        low, mid, high = (predict_tokens(case, size) for size in _around(pool))
+        yield replace(_compared(case, name, "tokens", mid, logged), bounds=(low, high))
 
 
-def _concurrency(boot: LoggedBoot) -> float | None:
-    if boot.tokens is None or not boot.max_model_len:
-        return None
-    return boot.tokens / boot.max_model_len
+def _concurrency(case: BootCase, name: str) -> Iterator[Comparison]:
+    pool, logged = _logged_pool(case), case.boot.max_concurrency
+    if pool and pool > 0 and logged and case.boot.max_model_len:
+        low, mid, high = (predict_concurrency(case, size) for size in _around(pool))
+        found = _compared(case, name, "concurrency", mid, logged)
+        yield replace(found, bounds=(low - _DIGIT / GIB, high + _DIGIT / GIB))
+
+
+def _around(pool: int) -> tuple[int, int, int]:
+    """Return a pool that was logged to two digits, and the least and the most it may have been."""
+    return max(0, pool - _DIGIT), pool, pool + _DIGIT
+
+
+def _pool(case: BootCase, name: str) -> Iterator[Comparison]:
+    logged = _logged_pool(case)
+    if not logged or logged <= 0:
+        return
+    predicted = predict_pool(case)
+    notes = (*case.assumed, *_contradictions(case, predicted.weights, predicted.non_torch))
+    figure = POOL_ASSUMED if notes else POOL
+    found = _compared(case, name, figure, predicted.pool.mid, logged)
+    yield replace(found, bounds=(predicted.pool.low, predicted.pool.high), notes=notes)
+
+
+def _contradictions(case: BootCase, weights: int, non_torch: Interval) -> tuple[str, ...]:
+    """Return what the record's own figures say against what it states."""
+    found = []
+    logged = case.boot.weight_bytes
+    if logged and abs(weights / logged - 1) > MODEL_DOUBTED_ABOVE:
+        found.append("weights are not the model's")
+    if (case.boot.non_torch_bytes or 0) > OTHERS_ABOVE * max(1, non_torch.high):
+        found.append("other processes")
+    return tuple(found)
+
+
+def _logged_pool(case: BootCase) -> int | None:
+    if case.boot.pool_bytes is not None or case.boot.num_blocks is None:
+        return case.boot.pool_bytes
+    return case.boot.num_blocks * cache_layout(case).block_bytes
+
+
+def _compared(
+    case: BootCase, name: str, figure: str, predicted: float, logged: float
+) -> Comparison:
+    since = ".".join(map(str, case.profile.since))
+    engine = f"{case.profile.engine} {since}"
+    return Comparison(name, figure, predicted, logged, case.shape.model_type, engine)

@@ -12,14 +12,9 @@ from pathlib import Path
 
 from nanoserve.bench.boot_bench_options import BootBenchOptions
 from nanoserve.errors import CaptureTooSmall, OptionError
+from nanoserve.plan.capture_axes import row_buckets, width_buckets
 from nanoserve.plan.capture_cost import CaptureCost, price_capture, score_rectangle_bytes
-from nanoserve.plan.capture_plan import (
-    CapturePlan,
-    CaptureRequest,
-    plan_capture,
-    row_buckets,
-    width_buckets,
-)
+from nanoserve.plan.capture_plan import CapturePlan, CaptureRequest, plan_capture
 from nanoserve.plan.text_table import table_lines
 from nanoserve.spec.gguf_file import read_gguf
 from nanoserve.spec.gguf_spec import spec_from_gguf

@@ -1,176 +1,170 @@
 """Load a running server with random prompts over HTTP and report its rates.
 
-Prompts are random token ids, so no prefix is shared and no tokenizer is needed; answers
-run to their full length. Knows only the OpenAI API, so any such server can be measured.
+Knows only the OpenAI API, so any such server can be measured. Before the load it asks for
+the model's name and finds out which fields the server takes.
 """
 
 import asyncio
 import os
-import random
-import statistics
-import time
-from collections.abc import AsyncIterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import httpx
 
-from nanoserve.bench.openai_answers import (
-    DONE,
-    broken_off,
-    check_url,
-    first_model,
-    key_headers,
-    payload_of,
-    read_chunk,
-    refusal,
+from nanoserve.bench.http_stream import server_address
+from nanoserve.bench.load_generator import (
+    Target,
+    run_closed,
+    run_interference,
+    run_open,
 )
+from nanoserve.bench.load_plan import (
+    PlannedRequest,
+    endless_streams,
+    plan_intruders,
+    plan_requests,
+)
+from nanoserve.bench.openai_answers import check_url, first_model, key_headers
+from nanoserve.bench.request_record import read_record
+from nanoserve.bench.serve_bench_options import ServeBenchOptions, parse_extra_body, parse_slo
+from nanoserve.bench.serve_report import ServeReport
 from nanoserve.errors import NanoserveError
 
-_TOKEN_IDS = range(1000, 30000)  # ordinary tokens in every vocabulary we serve
-_TIMEOUT = httpx.Timeout(30.0, read=600.0)
+Progress = Callable[[], None]
+_TIMEOUT = httpx.Timeout(30.0)
+_TRIAL_TOKENS = 2
+_USAGE: Mapping[str, Any] = {"stream_options": {"include_usage": True}}
 
 
 class BenchError(NanoserveError):
-    """The server cannot be reached, or sent nothing to measure."""
+    """The server cannot be reached, or answered nothing that can be measured."""
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
-    """What is sent.
+class _Dialect:
+    """A way to say that an answer runs to its full length.
 
     Attributes:
-        concurrency: Requests in flight at once.
-        num_requests: Requests in all.
-        prompt_tokens: Tokens of each prompt.
-        output_tokens: Tokens of each answer.
+        name: What it is called in the report; '' where a server cannot be told.
+        fields: Of the body.
+        length_fields: Those that get the number of tokens.
     """
 
-    concurrency: int
-    num_requests: int
-    prompt_tokens: int
-    output_tokens: int
+    name: str
+    fields: Mapping[str, Any]
+    length_fields: tuple[str, ...] = ("max_tokens",)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestTimes:
-    """When one request's tokens came, in seconds since it was sent."""
-
-    num_tokens: int
-    event_times_s: tuple[float, ...]
-
-    @property
-    def ttft_s(self) -> float:
-        """Time to first token."""
-        return self.event_times_s[0]
-
-    @property
-    def gaps_s(self) -> list[float]:
-        """Gaps between events."""
-        return [later - sooner for sooner, later in pairwise(self.event_times_s)]
+_DIALECTS = (  # the first that a server takes is used
+    _Dialect("ignore_eos", {"ignore_eos": True, **_USAGE}),
+    _Dialect("min_tokens", _USAGE, ("max_tokens", "min_tokens")),
+    _Dialect("", _USAGE),
+    _Dialect("ignore_eos", {"ignore_eos": True}),
+    _Dialect("", {}),
+)
 
 
-@dataclass(frozen=True, slots=True)
-class ServeReport:
-    """What was measured."""
+def run_bench(options: ServeBenchOptions, on_end: Progress = lambda: None) -> ServeReport:
+    """Send the load and wait for every answer.
 
-    workload: Workload
-    seconds: float
-    requests: tuple[RequestTimes, ...]
-
-    @property
-    def output_tokens_per_s(self) -> float:
-        """Generated tokens over the whole time, prefill included."""
-        return sum(request.num_tokens for request in self.requests) / self.seconds
-
-    def describe(self) -> str:
-        """Return the report as lines for people."""
-        workload = self.workload
-        gaps = sorted(gap for request in self.requests for gap in request.gaps_s) or [0.0]
-        ttfts = [request.ttft_s for request in self.requests]
-        return "\n".join(
-            [
-                f"{workload.num_requests} requests, "
-                f"{min(workload.concurrency, workload.num_requests)} at once, "
-                f"{workload.prompt_tokens} prompt + {workload.output_tokens} output tokens each",
-                f"output      {self.output_tokens_per_s:8.1f} tokens/s in {self.seconds:.1f} s",
-                f"TTFT        {1e3 * statistics.median(ttfts):8.1f} ms median, "
-                f"{1e3 * max(ttfts):.1f} ms worst",
-                f"ITL         {1e3 * statistics.median(gaps):8.1f} ms median, "
-                f"{1e3 * gaps[int(0.99 * (len(gaps) - 1))]:.1f} ms p99",
-            ]
-        )
-
-
-def run_workload(url: str, workload: Workload) -> ServeReport:
-    """Send the workload and wait for every answer.
+    Args:
+        options: What is sent.
+        on_end: Called after each answer that a progress bar counts.
 
     Raises:
-        OptionError: `url` is no address.
-        BenchError: The server cannot be reached.
-        NotOpenAIError: It refused a request, or is another kind of server.
+        OptionError: The URL is no address, or the length file cannot be read.
+        BenchError: No server answers, or no request was answered.
+        NotOpenAIError: It is another kind of server, or wants a key.
     """
+    url = check_url(options.url).removesuffix("/v1")
+    headers = key_headers(os.environ)
+    model = options.model or _ask_for_model(url, headers)
+    return asyncio.run(_run(url, headers, model, options, on_end))
+
+
+def num_counted(options: ServeBenchOptions) -> int:
+    """Return how many answers a progress bar counts."""
+    if options.intruder_tokens is not None:
+        return options.num_intruders
+    return len(plan_requests(options)) if options.length_file else options.num_requests
+
+
+def _ask_for_model(url: str, headers: dict[str, str]) -> str:
     try:
-        return asyncio.run(_run(check_url(url), workload))
+        return first_model(httpx.get(f"{url}/v1/models", headers=headers, timeout=_TIMEOUT))
     except httpx.HTTPError as error:
         message = f"No server answers at {url} ({error}). Start one with `make serve` or `nanoserve serve`, or give --url."
         raise BenchError(message) from error
 
 
-async def _run(url: str, workload: Workload) -> ServeReport:
-    slots = asyncio.Semaphore(workload.concurrency)
-    headers = key_headers(os.environ)
-    async with httpx.AsyncClient(base_url=url, timeout=_TIMEOUT, headers=headers) as client:
-        model = first_model(await client.get("/v1/models"))
-        started = time.perf_counter()
-        times = await asyncio.gather(
-            *(_one(client, slots, model, workload, seed) for seed in range(workload.num_requests))
-        )
-    return ServeReport(workload, time.perf_counter() - started, tuple(times))
+async def _run(
+    url: str, headers: dict[str, str], model: str, options: ServeBenchOptions, on_end: Progress
+) -> ServeReport:
+    base = Target(server_address(url), headers, {}, (), options.timeout)
+    dialect, target = await _find_dialect(base, model, options)
+    intruders = plan_intruders(options)
+    if intruders:
+        streams = endless_streams(options)
+        result = await run_interference(target, streams, options.num_streams, intruders, on_end)
+    elif options.request_rate is not None:
+        result = await run_open(target, plan_requests(options), on_end)
+    else:
+        result = await run_closed(target, plan_requests(options), options.num_streams, on_end)
+    report = ServeReport(
+        model,
+        load_line(options),
+        dialect.name,
+        result,
+        parse_slo(options.slo),
+        intruders[0].send_at_s if intruders else None,
+    )
+    _refuse_nothing(report)
+    return report
 
 
-async def _one(
-    client: httpx.AsyncClient, slots: asyncio.Semaphore, model: str, workload: Workload, seed: int
-) -> RequestTimes:
-    body = {
-        "model": model,
-        "prompt": random.Random(seed).choices(_TOKEN_IDS, k=workload.prompt_tokens),
-        "max_tokens": workload.output_tokens,
-        "temperature": 0,
-        "ignore_eos": True,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    event_times, num_tokens = [], 0
-    async with slots:
-        sent = time.perf_counter()
-        async with client.stream("POST", "/v1/completions", json=body) as response:
-            if response.status_code != httpx.codes.OK:
-                await response.aread()
-                raise refusal(response.text)
-            async for event in _events(response):
-                num_tokens = _num_tokens(event, num_tokens)
-                if event["choices"]:
-                    event_times.append(time.perf_counter() - sent)
-    if not event_times or not num_tokens:
-        message = f"The server at {client.base_url} sent no token, or did not count its tokens."
-        raise BenchError(message)
-    return RequestTimes(num_tokens, tuple(event_times))
+async def _find_dialect(
+    base: Target, model: str, options: ServeBenchOptions
+) -> tuple[_Dialect, Target]:
+    """Return the first dialect in which the server answers a short request.
+
+    Raises:
+        BenchError: It answers in none; the message is what it said to the plainest.
+    """
+    prompt = plan_requests(options)[0].prompt
+    trial = PlannedRequest(prompt[:8], 8, _TRIAL_TOKENS)
+    extra = parse_extra_body(options.extra_body)
+    for dialect in _DIALECTS:
+        fields = {"model": model, "temperature": 0, "stream": True, **dialect.fields, **extra}
+        target = Target(base.address, base.headers, fields, dialect.length_fields, base.timeout_s)
+        answer = await target.send(trial)
+        error = read_record(trial, answer, answer.sent_s).error
+        if error is None or not error.startswith("HTTP 4"):
+            return dialect, target
+    message = f"The server at {options.url} refuses every request: {error}"
+    raise BenchError(message)
 
 
-def _num_tokens(event: dict[str, Any], known: int) -> int:
-    """Return the answer's tokens as the event counts them, or what was known before."""
-    usage = event.get("usage")
-    count = usage.get("completion_tokens") if isinstance(usage, dict) else None
-    return count if isinstance(count, int) else known
+def load_line(options: ServeBenchOptions) -> str:
+    """Return what is sent, in a line."""
+    lengths = (
+        f"lengths of {options.length_file}"
+        if options.length_file
+        else f"{options.prompt_tokens} prompt + {options.output_tokens} output tokens each"
+    )
+    if options.prefix_tokens:
+        lengths += f", the first {options.prefix_tokens} of {options.num_prefixes} prefixes"
+    if options.intruder_tokens is not None:
+        return f"{options.num_streams} streams, {lengths}; {options.num_intruders} prompts of {options.intruder_tokens} tokens, one every {options.intruder_every:g} s"
+    if options.request_rate is not None:
+        return f"{options.num_requests} requests, {options.request_rate:g} a second ({options.arrivals}), {lengths}"
+    at_once = min(options.num_streams, options.num_requests)
+    return f"{options.num_requests} requests, {at_once} at once, {lengths}"
 
 
-async def _events(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
-    async for line in response.aiter_lines():
-        payload = payload_of(line)
-        if payload == DONE:
-            return
-        if payload:
-            yield read_chunk(payload)
-    raise broken_off()
+def _refuse_nothing(report: ServeReport) -> None:
+    if report.answered:
+        return
+    error, count = report.errors.most_common(1)[0]
+    message = f"No request was answered; {count} of {report.errors.total()} failed so: {error}"
+    raise BenchError(message)

@@ -1,5 +1,6 @@
 """`nanoserve`: the command line. Sub-commands import what they need when they are called."""
 
+import gc
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -8,13 +9,17 @@ import typer
 
 from nanoserve import __version__
 from nanoserve.bench.boot_bench_options import BootBenchOptions
+from nanoserve.bench.serve_bench_options import ServeBenchOptions
+from nanoserve.cli.compare_options import VARIED, CompareOptions
 from nanoserve.cli.option_flags import accepts_options, pick_options
-from nanoserve.errors import NanoserveError
+from nanoserve.cli.plan_options import PlanOptions, SearchOptions
+from nanoserve.errors import NanoserveError, OptionError
 from nanoserve.options import DEFAULT_MODEL, EngineOptions, ServerOptions
 
 ModelArgument = Annotated[
     str, typer.Argument(help="Preset name, local folder, .gguf file, or Hugging Face hub id.")
 ]
+_PLANNED_MODEL = typer.Argument(help="Preset name, local folder, config.json, or .gguf file.")
 
 # What `bench trace` sets itself: the keys of `bench.tracebench.FIXED_OPTIONS`, which only an
 # import of torch could tell.
@@ -78,6 +83,82 @@ def batch(
     raise typer.Exit(run_batch(input_path, output_path, options, served_model_name))
 
 
+@app.command()
+def explain(
+    log: Annotated[
+        str | None, typer.Argument(metavar="LOG", help="Start-up log of any engine; - is stdin.")
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(metavar="FILE|URL", help="A /metrics page instead; a URL on loopback only."),
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="The card, where the log does not say its memory.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Plan this model for what the log lacks; as for `plan`.")
+    ] = None,
+    over_seconds: Annotated[
+        float, typer.Option(min=0, max=3600, help="Look at a URL twice, so far apart.")
+    ] = 0.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Say what became of a boot, where its memory went, and what to change."""
+    from nanoserve.cli.explain import ExplainSource, run_explain
+
+    source = ExplainSource(log, metrics, gpu, model, over_seconds)
+    raise typer.Exit(run_explain(source, as_json))
+
+
+@app.command()
+@accepts_options(PlanOptions, SearchOptions)
+def plan(
+    model: Annotated[str | None, _PLANNED_MODEL] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print every formula with its numbers.")
+    ] = False,
+    list_models: Annotated[
+        bool, typer.Option("--list-models", help="Print the models known by name.")
+    ] = False,
+    list_gpus: Annotated[
+        bool, typer.Option("--list-gpus", help="Print the GPUs known by name.")
+    ] = False,
+    **values: object,
+) -> None:
+    """Say what fits of MODEL on a GPU, before renting it; exit code 0 if it serves, else 4."""
+    gc.disable()  # what a plan imports stays: looking through it costs a tenth of the answer
+    from nanoserve.cli import plan as command
+
+    if list_models or list_gpus:
+        command.print_lists(models=list_models, gpus=list_gpus)
+        return
+    if model is None:
+        message = "Give a model to plan, or list those known by name with --list-models."
+        raise OptionError(message)
+    options = pick_options(PlanOptions, values)
+    search = pick_options(SearchOptions, values)
+    if search.find is not None:
+        raise typer.Exit(command.run_find(model, options, search, as_json=as_json))
+    raise typer.Exit(command.run_plan(model, options, as_json=as_json, explain=explain))
+
+
+@app.command()
+@accepts_options(PlanOptions, skip=VARIED)
+@accepts_options(CompareOptions)
+def compare(
+    model: Annotated[str, _PLANNED_MODEL],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    **values: object,
+) -> None:
+    """Plan MODEL in many ways side by side; exit code 0 if any serves, else 4."""
+    from nanoserve.cli.compare import run_compare
+
+    common = {name: value for name, value in values.items() if name not in VARIED}
+    varied, options = pick_options(CompareOptions, values), pick_options(PlanOptions, common)
+    raise typer.Exit(run_compare(model, varied, options, as_json=as_json))
+
+
 bench = typer.Typer(
     help="Measure a running server, a boot, or what the scheduler does.",
     no_args_is_help=True,
@@ -87,18 +168,12 @@ app.add_typer(bench, name="bench")
 
 
 @bench.command("serve")
-def bench_serve(
-    url: Annotated[str, typer.Option(help="Where the server listens.")] = "http://127.0.0.1:8000",
-    concurrency: Annotated[int, typer.Option(min=1, help="Requests in flight.")] = 8,
-    num_requests: Annotated[int, typer.Option(min=1, help="Requests in all.")] = 16,
-    prompt_tokens: Annotated[int, typer.Option(min=1, help="Tokens of each prompt.")] = 128,
-    output_tokens: Annotated[int, typer.Option(min=2, help="Tokens of each answer.")] = 128,
-) -> None:
-    """Load the server with random prompts and print its rates."""
-    from nanoserve.bench.servebench import Workload, run_workload
+@accepts_options(ServeBenchOptions)
+def bench_serve(**values: object) -> None:
+    """Load a server of the OpenAI API, this or another, and print its rates."""
+    from nanoserve.cli.bench_serve import run_bench_serve
 
-    workload = Workload(concurrency, num_requests, prompt_tokens, output_tokens)
-    print(run_workload(url, workload).describe())
+    raise typer.Exit(run_bench_serve(pick_options(ServeBenchOptions, values)))
 
 
 @bench.command("trace")
@@ -137,6 +212,23 @@ def bench_boot(
 
         reports = measure_boots(model, options)
         print(f"\nBoots of {model}: {options.repeat}", *stage_lines(reports), sep="\n")
+
+
+@bench.command("boots")
+def bench_boots(
+    records: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Recorded boots, one JSON object a line.")
+    ],
+    configs: Annotated[
+        Path | None,
+        typer.Option(help="Objects with a model and its config, one a line; packaged if empty."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Print how far predictions are from boots that other engines logged."""
+    from nanoserve.cli.boots import print_boots
+
+    print_boots(records, configs, as_json=as_json)
 
 
 kernels = typer.Typer(

@@ -8,7 +8,7 @@ import shlex
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -149,11 +149,24 @@ def _bind_problem(host: str, port: int, error: OSError | UnicodeError) -> str:
     return f"Cannot listen on {host}:{port}: {reason}. {advice}"
 
 
+def choose_openmp_waits(environment: MutableMapping[str, str]) -> None:
+    """Let OpenMP's threads wait awake for some 50 microseconds, unless the operator chose.
+
+    Read when OpenMP starts. Threads that spin on starve the event loop, and each other as
+    soon as anything else runs: a step then takes five times as long. Threads that sleep at
+    once have to be woken for each operator of a prompt.
+
+    Measured: Zen 4, 2 threads, SmolLM2 in bfloat16, a prompt of 128 tokens: 95 ms with threads
+    that sleep at once, 87 with these, 87 with threads that spin on.
+    """
+    if "OMP_WAIT_POLICY" not in environment:
+        environment["OMP_WAIT_POLICY"] = "passive"
+        environment.setdefault("GOMP_SPINCOUNT", "2000")  # pauses; GCC's runtime alone knows it
+
+
 def import_boot(listener: ConsoleListener) -> "Boot":
     """Import torch, the slowest part of a start, as a stage of its own."""
-    # Read when OpenMP starts. Threads that spin for work starve the event loop, and each
-    # other as soon as anything else runs: a step then takes five times as long.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    choose_openmp_waits(os.environ)
     listener.stage_started("import")
     started = time.perf_counter()
     from nanoserve.launch.boot import boot

@@ -200,12 +200,11 @@ class EngineCore:
         if event.error is not None:
             logger.error("Request %s failed: %s", request_id, event.error)
         try:
-            delta = self._take_in(event)
+            delta = self._take_in(event, num_cached_tokens)
         except Exception as error:  # border: one request's output may not end the others
             logger.exception("Request %s failed while its output was taken in.", request_id)
             problem = f"The output could not be processed: {error}"
             return self._end(request_id, FinishReason.ERROR, problem)
-        delta = replace(delta, num_cached_tokens=num_cached_tokens)
         scores = self._prompt_scores.pop(request_id, None)
         if scores is not None and delta.error is None:
             delta = replace(delta, prompt_logprobs=tuple(scores))
@@ -215,11 +214,11 @@ class EngineCore:
             self._forget(request_id, delta.finish_reason)
         return delta
 
-    def _take_in(self, event: TokenEvent) -> OutputDelta:
+    def _take_in(self, event: TokenEvent, num_cached_tokens: int) -> OutputDelta:
         grammar = self._requests[event.request_id].grammar
         if grammar is not None and event.token_id is not None and event.stop_token_id is None:
             grammar.accept(event.token_id)
-        return self._outputs.process(event)
+        return self._outputs.process(event, num_cached_tokens)
 
     def _end(self, request_id: str, reason: FinishReason, problem: str | None) -> OutputDelta:
         self._scheduler.abort(request_id, reason)

@@ -25,8 +25,12 @@ class OutputProcessor:
         """Forget a request; nothing happens if it is not known."""
         self._outputs.pop(request_id, None)
 
-    def process(self, event: TokenEvent) -> OutputDelta:
+    def process(self, event: TokenEvent, num_cached_tokens: int = 0) -> OutputDelta:
         """Turn one event into what the client gains by it.
+
+        Args:
+            event: Of a request that was added.
+            num_cached_tokens: Of its prompt, taken from the prefix cache.
 
         Returns:
             The delta. Its `finish_reason` is STOP where a stop string ended the request
@@ -36,7 +40,7 @@ class OutputProcessor:
             Exception: Whatever the decoder raises on this request's tokens.
         """
         output = self._outputs[event.request_id]
-        delta = output.process(event)
+        delta = output.process(event, num_cached_tokens)
         if delta.finish_reason is not None:
             self.remove(event.request_id)
         return delta
@@ -58,10 +62,17 @@ class RequestOutput:
         self._min_tokens = request.sampling.min_tokens
         self._num_tokens = 0
 
-    def process(self, event: TokenEvent) -> OutputDelta:
+    def process(self, event: TokenEvent, num_cached_tokens: int) -> OutputDelta:
         """Return the text that `event` makes certain, and the end if there is one."""
         if event.error is not None:
-            return OutputDelta(self._request_id, "", (), event.finish_reason, error=event.error)
+            return OutputDelta(
+                self._request_id,
+                "",
+                (),
+                event.finish_reason,
+                num_cached_tokens=num_cached_tokens,
+                error=event.error,
+            )
         text, matched = self._advance(event)
         finish_reason = event.finish_reason
         stop_reason: str | int | None = event.stop_token_id
@@ -73,6 +84,7 @@ class RequestOutput:
             token_ids=() if event.token_id is None else (event.token_id,),
             finish_reason=finish_reason,
             stop_reason=stop_reason,
+            num_cached_tokens=num_cached_tokens,
             logprobs=() if event.logprobs is None else (event.logprobs,),
         )
 

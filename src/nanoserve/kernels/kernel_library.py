@@ -1,15 +1,22 @@
 """`KernelLibrary`: the built library in this process, and the calls into it."""
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from nanoserve.errors import KernelError
 from nanoserve.kernels.kernel_build import build_kernels
+from nanoserve.kernels.native_program import NativeProgram, ProgramTape
 from nanoserve.kernels.op_args import ALL_OP_ARGS, OpArgs
 
 
 class KernelLibrary:
-    """Runs native operators. A call gives up Python's lock; the library keeps no state."""
+    """Runs native operators, one by one or a whole program of them; or takes them down.
+
+    A call into the library gives up Python's lock. One thread at a time may use this: while
+    one records, the calls of another would land on its tape.
+    """
 
     def __init__(self, path: Path) -> None:
         """Load the library.
@@ -20,14 +27,20 @@ class KernelLibrary:
         try:
             self._library = ctypes.CDLL(str(path))
             self._run_one = self._library.nanoserve_run_one
+            self._run_all = self._library.nanoserve_run
+            self._run_timed = self._library.nanoserve_run_timed
         except (OSError, AttributeError) as error:
             message = f"The native operators in {path} cannot be loaded: {error}"
             raise KernelError(message) from error
         self._run_one.argtypes = (ctypes.c_int64, ctypes.c_void_p, ctypes.c_int32)
-        self._run_one.restype = None
+        self._run_all.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32)
+        self._run_timed.argtypes = (*self._run_all.argtypes, ctypes.c_void_p)
+        for function in (self._run_one, self._run_all, self._run_timed):
+            function.restype = None
         self._library.nanoserve_args_bytes.argtypes = (ctypes.c_int64,)
         self._library.nanoserve_args_bytes.restype = ctypes.c_int64
         self.path = path
+        self._tape: ProgramTape | None = None
         self._check_arguments()
 
     @property
@@ -46,8 +59,42 @@ class KernelLibrary:
         return bool(self._library.nanoserve_has_bf16_products())
 
     def run(self, args: OpArgs, num_threads: int) -> None:
-        """Run one operator; its pointers must stay valid until the return."""
-        self._run_one(args.kind, ctypes.byref(args), num_threads)
+        """Run one operator; its pointers must stay valid until the return.
+
+        While a tape records it is taken down, and not run.
+        """
+        if self._tape is not None:
+            self._tape.append(args)
+        else:
+            self._run_one(args.kind, ctypes.byref(args), num_threads)
+
+    def note_result(self, address: int, num_bytes: int, owner: object) -> None:
+        """Say where an operator's result will be written; see `ProgramTape.note_result`.
+
+        Only a tape that records cares: what it is not told of is not moved, and is gone when
+        the program runs.
+        """
+        if self._tape is not None:
+            self._tape.note_result(address, num_bytes, owner)
+
+    @contextmanager
+    def record(self) -> Iterator[ProgramTape]:
+        """Take down the operators called in the body rather than run them."""
+        self._tape = tape = ProgramTape()
+        try:
+            yield tape
+        finally:
+            self._tape = None
+
+    def run_program(self, program: NativeProgram, num_threads: int) -> None:
+        """Run every operator of `program`, in one go of all threads."""
+        self._run_all(program.ops, len(program.ops), num_threads)
+
+    def time_program(self, program: NativeProgram, num_threads: int) -> list[int]:
+        """Run `program`, and return the nanoseconds that each operator took."""
+        nanoseconds = (ctypes.c_int64 * len(program.ops))()
+        self._run_timed(program.ops, len(program.ops), num_threads, nanoseconds)
+        return list(nanoseconds)
 
     def describe(self) -> str:
         """Return what it was compiled for, for people."""

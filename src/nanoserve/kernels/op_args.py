@@ -4,6 +4,7 @@ Pointers are addresses as ints; None is the null pointer. What the fields mean i
 """
 
 import ctypes
+from functools import cache
 from typing import ClassVar
 
 _POINTER, _INT, _DOUBLE = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
@@ -87,10 +88,50 @@ class LinearArgs(OpArgs):
     )
 
 
+class GatherRowsArgs(OpArgs):
+    """Rows of a table, looked up."""
+
+    kind = 5
+    _fields_ = (
+        *((name, _POINTER) for name in ("table", "index", "out")),
+        *((name, _INT) for name in ("rows", "row_bytes")),
+    )
+
+
+class AddArgs(OpArgs):
+    """The sum of two tensors."""
+
+    kind = 6
+    _fields_ = (
+        *((name, _POINTER) for name in ("x", "delta", "out")),
+        *((name, _INT) for name in ("count", "dtype")),
+    )
+
+
+class WidenArgs(OpArgs):
+    """A tensor in float32."""
+
+    kind = 7
+    _fields_ = (
+        *((name, _POINTER) for name in ("x", "out")),
+        *((name, _INT) for name in ("count", "dtype")),
+    )
+
+
+class RowMaxArgs(OpArgs):
+    """The largest value of each row, and where it stands."""
+
+    kind = 8
+    _fields_ = (
+        *((name, _POINTER) for name in ("x", "maxima", "places")),
+        *((name, _INT) for name in ("rows", "size")),
+    )
+
+
 class PackedLinearArgs(OpArgs):
     """Product with a packed weight."""
 
-    kind = 5
+    kind = 9
     _fields_ = (
         *((name, _POINTER) for name in ("x", "data", "scales", "minimums", "bias", "out")),
         ("scratch", _POINTER),
@@ -102,7 +143,7 @@ class PackedLinearArgs(OpArgs):
 class EmbeddingArgs(OpArgs):
     """Rows of a packed weight."""
 
-    kind = 6
+    kind = 10
     _fields_ = (
         *((name, _POINTER) for name in ("ids", "data", "scales", "minimums", "out")),
         *((name, _INT) for name in ("rows", "in_size", "group_size", "format", "dtype")),
@@ -115,11 +156,23 @@ ALL_OP_ARGS: tuple[type[OpArgs], ...] = (
     PrepareHeadsArgs,
     PagedAttentionArgs,
     LinearArgs,
+    GatherRowsArgs,
+    AddArgs,
+    WidenArgs,
+    RowMaxArgs,
     PackedLinearArgs,
     EmbeddingArgs,
 )
 
 
+@cache
 def dtype_code(dtype: object) -> int:
     """Return the number of a torch dtype, which prints as `torch.float32`."""
     return DTYPES.index(str(dtype).rpartition(".")[2])
+
+
+@cache
+def pointer_offsets(args: type[OpArgs]) -> tuple[int, ...]:
+    """Return where in the struct its pointers lie, in bytes."""
+    fields = args._fields_
+    return tuple(getattr(args, name).offset for name, kind, *_ in fields if kind is _POINTER)

@@ -15,13 +15,14 @@ from typing import Any
 
 import torch
 
+from nanoserve.attention.backend import AttentionBackend
 from nanoserve.attention.select import select_backend
 from nanoserve.engine.engine_core import EngineCore
 from nanoserve.engine.step_trace import open_step_trace
 from nanoserve.launch.boot_model import BootModel, read_model
 from nanoserve.launch.boot_summary import check_writable, report_boot, write_report
 from nanoserve.launch.capture_stage import prepare_graphs, recorder_for
-from nanoserve.launch.cpu_kernels import find_kernels
+from nanoserve.launch.cpu_kernels import find_kernels, native_steps
 from nanoserve.launch.find_device import device_facts, find_device
 from nanoserve.launch.memory_stages import (
     allocate_pool,
@@ -128,9 +129,8 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
     device = find_device(options.device)
     kernels = find_kernels(options.attention_backend, model.spec, device, stages)
     backend = select_backend(model.spec, device, kernels, options.deterministic)
-    facts = step_facts(
-        model.spec, backend.depends_on_width, backend.arena_bytes, options.block_size
-    )
+    step_kernels = native_steps(kernels, options.compile)
+    facts = _facts(model, backend, options, is_native=step_kernels is not None)
     ops = select_ops(kernels, is_compiled=options.compile)
     plan = _plan(model, options, facts, isinstance(ops, NativeOps), stages)
     torch.set_num_threads(plan.threads)
@@ -142,9 +142,10 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
     plan = _settle_pool(decoder, plan, options, stages)
     pool = allocate_pool(decoder, plan, stages)
     plan = _settle_capture(plan, options, facts, stages)
-    graphs, outcome = prepare_graphs(decoder, pool, plan, options.warm, stages, recorder_for(plan))
+    recorder = recorder_for(plan, step_kernels)
+    graphs, outcome = prepare_graphs(decoder, pool, plan, options.warm, stages, recorder)
     limits = _limits(model, plan, options)
-    runner = ModelRunner(decoder, pool, pool.device, graphs)
+    runner = ModelRunner(decoder, pool, pool.device, graphs, kernels)
     scheduler = Scheduler(limits, pace=_pace_for(options, plan))
     core = EngineCore(scheduler, runner, model.tokenizer, trace=trace)
     report = report_boot(plan, stages)
@@ -163,6 +164,18 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
         info,
         stages.probe,
         pool,
+    )
+
+
+def _facts(
+    model: BootModel, backend: AttentionBackend, options: EngineOptions, *, is_native: bool
+) -> BackendFacts:
+    return step_facts(
+        model.spec,
+        backend.depends_on_width,
+        backend.arena_bytes,
+        options.block_size,
+        is_native,
     )
 
 

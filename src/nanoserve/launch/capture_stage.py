@@ -5,6 +5,7 @@ Owns the order: buffers, gates, warm, gates. Which shapes there are is `plan.cap
 
 import torch
 
+from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.launch.stages import Stages
 from nanoserve.model.decoder import Decoder
 from nanoserve.plan.boot_checks import (
@@ -20,6 +21,7 @@ from nanoserve.plan.capture_plan import CapturePlan
 from nanoserve.runner.decode_graphs import DecodeGraphs
 from nanoserve.runner.graph_recorder import CudaGraphRecorder, GraphRecorder, ReplayRecorder
 from nanoserve.runner.kv_pool import KVPool
+from nanoserve.runner.native_recorder import NativeRecorder
 from nanoserve.runner.warm import warm_engine
 
 
@@ -61,13 +63,18 @@ def prepare_graphs(
     return graphs, outcome
 
 
-def recorder_for(plan: BootPlan) -> GraphRecorder | None:
-    """Return what records decode steps; None where they are only padded, or not even that."""
+def recorder_for(plan: BootPlan, kernels: KernelLibrary | None) -> GraphRecorder | None:
+    """Return what records decode steps; None where they are only padded, or not even that.
+
+    Args:
+        plan: How decode steps run, and where.
+        kernels: What a whole step is made of on a CPU, as `native_steps` says.
+    """
     if plan.decode_mode != "captured":
         return None
     if plan.device.kind == "cuda":
         return CudaGraphRecorder(torch.device("cuda"))
-    return ReplayRecorder()
+    return ReplayRecorder() if kernels is None else NativeRecorder(kernels)
 
 
 def _check_outcome(capture: CapturePlan, graphs: DecodeGraphs, outcome: CaptureOutcome) -> None:

@@ -34,6 +34,16 @@ def find_kernels(
     return kernels
 
 
+def native_steps(kernels: KernelLibrary | None, is_compiled: bool) -> KernelLibrary | None:
+    """Return the operators that whole decode steps are made of; None where torch has a part.
+
+    It has one in layers that are compiled, and where the CPU has a matrix unit, whose
+    products are oneDNN's.
+    """
+    is_mixed = is_compiled or torch.cpu._is_amx_tile_supported()
+    return None if is_mixed else kernels
+
+
 def _load_for(spec: ModelSpec, device: torch.device) -> KernelLibrary:
     if device.type != "cpu":
         message = f"Native operators run on the CPU, and the device is {device.type}."

@@ -27,6 +27,7 @@ class DecoderLayer(nn.Module):
     def __init__(self, spec: ModelSpec, backend: AttentionBackend, ops: LayerOps) -> None:
         super().__init__()
         self._backend = backend
+        self._ops = ops
         self.input_layernorm = RMSNorm(spec.hidden_size, spec.rms_norm_eps, ops)
         self.self_attn = Attention(spec, ops)
         self.post_attention_layernorm = RMSNorm(spec.hidden_size, spec.rms_norm_eps, ops)
@@ -47,7 +48,7 @@ class DecoderLayer(nn.Module):
     def after_attention(self, x: Tensor, attended: Tensor) -> Tensor:
         """Add to `x`, [T, hidden_size], what was attended, [T, H, D], then the MLP of both."""
         x, normed = self.post_attention_layernorm.add(x, self.self_attn.o_proj(attended.flatten(1)))
-        return x + self.mlp(normed)
+        return self._ops.add(x, self.mlp(normed))
 
 
 class Decoder(nn.Module):
@@ -71,6 +72,7 @@ class Decoder(nn.Module):
         ops = ops or TorchOps()
         self.spec = spec
         self._backend = backend
+        self._ops = ops
         self._rope: RotaryTable | None = None
         self.embed_tokens = Embedding(spec.vocab_size, spec.hidden_size, ops)
         self.layers = nn.ModuleList(
@@ -126,7 +128,7 @@ class Decoder(nn.Module):
             message = "The decoder has no rotary table. Call build_rope before the first step."
             raise InvariantError(message)
         x = self.embed_tokens(token_ids, self.norm.weight.dtype)
-        rotation = self._rope.rotation(positions)
+        rotation = self._rope.rotation(positions, self._ops.lookup)
         if isinstance(inputs, DecodeBuffers):
             prepared = self._backend.prepare_decode(inputs, x.dtype)
         else:
@@ -135,9 +137,12 @@ class Decoder(nn.Module):
             x = layer(x, rotation, kv, prepared)
         return x
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Apply the final norm and the head: [any, hidden_size] to float32 [any, V]."""
-        return self.lm_head(self.norm(hidden)).float()
+    def logits(self, hidden: Tensor, out: Tensor | None = None) -> Tensor:
+        """Apply the final norm and the head: [any, hidden_size] to float32 [any, V].
+
+        They are in `out`, of the same shape, if there is one.
+        """
+        return self._ops.widen(self.lm_head(self.norm(hidden)), out)
 
 
 class Embedding(nn.Module):

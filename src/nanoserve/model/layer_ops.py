@@ -32,7 +32,11 @@ class HeadNorms:
 
 
 class LayerOps(Protocol):
-    """The operators of a layer but attention, each row by row."""
+    """The operators of a step but attention, each row by row."""
+
+    def lookup(self, table: Tensor, index: Tensor) -> Tensor:
+        """Return the rows `table[index]`: [N, ...] and int64 [T] to [T, ...]."""
+        ...
 
     def embedding(
         self, token_ids: Tensor, weight: Tensor | PackedWeight, dtype: torch.dtype
@@ -48,6 +52,14 @@ class LayerOps(Protocol):
 
         Only native operators read packed weights.
         """
+        ...
+
+    def add(self, x: Tensor, delta: Tensor) -> Tensor:
+        """Return `x + delta`, both of the same shape."""
+        ...
+
+    def widen(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        """Return `x` in float32; in `out`, float32 of the same shape, if there is one."""
         ...
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -92,15 +104,27 @@ class LayerOps(Protocol):
 class TorchOps:
     """The operators out of plain torch."""
 
+    def lookup(self, table: Tensor, index: Tensor) -> Tensor:
+        """See `LayerOps`."""
+        return table.index_select(0, index)
+
     def embedding(
         self, token_ids: Tensor, weight: Tensor | PackedWeight, dtype: torch.dtype
     ) -> Tensor:
         """See `LayerOps`."""
-        return F.embedding(token_ids, _plain(weight))
+        return self.lookup(_plain(weight), token_ids)
 
     def linear(self, x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None) -> Tensor:
         """See `LayerOps`."""
         return F.linear(x, _plain(weight), bias)
+
+    def add(self, x: Tensor, delta: Tensor) -> Tensor:
+        """See `LayerOps`."""
+        return x + delta
+
+    def widen(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        """See `LayerOps`."""
+        return x.float() if out is None else out.copy_(x)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See `LayerOps`."""

@@ -6,16 +6,19 @@ of rows or threads.
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from nanoserve.attention.native_result import new_result
 from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.kernels.op_args import (
+    AddArgs,
+    GatherRowsArgs,
     LinearArgs,
     OpArgs,
     PrepareHeadsArgs,
     RmsNormArgs,
     SiluMulArgs,
+    WidenArgs,
     dtype_code,
 )
 from nanoserve.kernels.packed_args import embedding_args, packed_linear_args
@@ -32,6 +35,14 @@ class NativeOps:
     def __init__(self, kernels: KernelLibrary) -> None:
         self._kernels = kernels
 
+    def lookup(self, table: Tensor, index: Tensor) -> Tensor:
+        """See `LayerOps`; the table's rows lie one behind the other."""
+        num_rows, row_bytes = len(index), table.stride(0) * table.element_size()
+        out = self._new(num_rows, *table.shape[1:], dtype=table.dtype)
+        pointers = (table.data_ptr(), index.data_ptr(), out.data_ptr())
+        self._run(GatherRowsArgs(*pointers, num_rows, row_bytes), out.numel())
+        return out
+
     def linear(self, x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None) -> Tensor:
         """See `LayerOps`; the weight is read as it lies, or as it was packed.
 
@@ -42,7 +53,7 @@ class NativeOps:
         if isinstance(weight, PackedWeight):
             return self._packed_linear(x, weight, bias)
         out_size, in_size = weight.shape
-        out = torch.empty(x.shape[0], out_size, dtype=x.dtype)
+        out = self._new(x.shape[0], out_size, dtype=x.dtype)
         args = LinearArgs(
             x.data_ptr(),
             weight.data_ptr(),
@@ -57,8 +68,8 @@ class NativeOps:
         return out
 
     def _packed_linear(self, x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
-        out = torch.empty(x.shape[0], weight.out_size, dtype=x.dtype)
-        scratch = torch.empty(scratch_bytes(weight, x.shape[0]), dtype=torch.uint8)
+        out = self._new(x.shape[0], weight.out_size, dtype=x.dtype)
+        scratch = self._new(scratch_bytes(weight, x.shape[0]), dtype=torch.uint8)
         args = packed_linear_args(x, weight, bias, out, scratch)
         self._run(args, weight.out_size * weight.in_size)
         return out
@@ -72,15 +83,34 @@ class NativeOps:
             KernelError: A dense packed weight has another dtype.
         """
         if not isinstance(weight, PackedWeight):
-            return F.embedding(token_ids, weight)
-        out = torch.empty(token_ids.shape[0], weight.in_size, dtype=dtype)
+            return self.lookup(weight, token_ids)
+        out = self._new(token_ids.shape[0], weight.in_size, dtype=dtype)
         self._run(embedding_args(token_ids.contiguous(), weight, out), out.numel())
+        return out
+
+    def add(self, x: Tensor, delta: Tensor) -> Tensor:
+        """See `LayerOps`."""
+        x, delta = x.contiguous(), delta.contiguous()
+        out = self._new(*x.shape, dtype=x.dtype)
+        pointers = (x.data_ptr(), delta.data_ptr(), out.data_ptr())
+        self._run(AddArgs(*pointers, x.numel(), dtype_code(x.dtype)), x.numel())
+        return out
+
+    def widen(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        """See `LayerOps`; `out` is contiguous."""
+        if out is None and x.dtype == torch.float32:
+            return x
+        x = x.contiguous()
+        if out is None:
+            out = self._new(*x.shape, dtype=torch.float32)
+        args = WidenArgs(x.data_ptr(), out.data_ptr(), x.numel(), dtype_code(x.dtype))
+        self._run(args, x.numel())
         return out
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See `LayerOps`."""
         x = x.contiguous()
-        out = torch.empty_like(x)
+        out = self._new(*x.shape, dtype=x.dtype)
         rows, size = x.numel() // weight.numel(), weight.numel()
         args = RmsNormArgs(
             x.data_ptr(),
@@ -101,7 +131,7 @@ class NativeOps:
     ) -> tuple[Tensor, Tensor]:
         """See `LayerOps`."""
         x, delta = x.contiguous(), delta.contiguous()
-        total, out = torch.empty_like(x), torch.empty_like(x)
+        total, out = self._new(*x.shape, dtype=x.dtype), self._new(*x.shape, dtype=x.dtype)
         rows, size = x.numel() // weight.numel(), weight.numel()
         args = RmsNormArgs(
             x.data_ptr(),
@@ -121,7 +151,7 @@ class NativeOps:
         """See `LayerOps`."""
         gate_up = gate_up.contiguous()
         rows, size = gate_up.shape[0], gate_up.shape[1] // 2
-        out = torch.empty(rows, size, dtype=gate_up.dtype)
+        out = self._new(rows, size, dtype=gate_up.dtype)
         code = dtype_code(gate_up.dtype)
         self._run(
             SiluMulArgs(gate_up.data_ptr(), out.data_ptr(), rows, size, code), gate_up.numel()
@@ -155,6 +185,9 @@ class NativeOps:
         self._run(args, heads.numel())
         q, k, v = heads.split(split, dim=1)
         return q, k, v
+
+    def _new(self, *shape: int, dtype: torch.dtype) -> Tensor:
+        return new_result(self._kernels, *shape, dtype=dtype)
 
     def _run(self, args: OpArgs, num_elements: int) -> None:
         num_threads = torch.get_num_threads() if num_elements >= MIN_PARALLEL_ELEMENTS else 1

@@ -8,12 +8,19 @@ Source: Su et al. 2021 (RoFormer); the scalings follow transformers 5.24,
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from nanoserve.spec.model_spec import ModelSpec, RopeScaling
+
+Lookup = Callable[[Tensor, Tensor], Tensor]  # a table, and int64 [T], to the rows there
+
+
+def _rows_at(table: Tensor, index: Tensor) -> Tensor:
+    return table.index_select(0, index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +60,14 @@ class RotaryTable:
         """Positions in the table."""
         return self._table.shape[0]
 
-    def rotation(self, positions: Tensor) -> Rotation:
+    def rotation(self, positions: Tensor, lookup: Lookup = _rows_at) -> Rotation:
         """Look up one step's rotation.
 
         Args:
             positions: int64 [T], each below `max_positions`.
+            lookup: Takes rows of a table.
         """
-        rows = self._table.index_select(0, positions)
+        rows = lookup(self._table, positions)
         return Rotation(rows[:, 0, None, :], rows[:, 1, None, :])
 
 

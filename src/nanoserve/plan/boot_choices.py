@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nanoserve.errors import OptionError
-from nanoserve.options import DEFAULT_TOKEN_BUDGET, EngineOptions
+from nanoserve.options import DEFAULT_MAX_MODEL_LEN, DEFAULT_TOKEN_BUDGET, EngineOptions
 from nanoserve.plan.device_facts import DeviceFacts
 from nanoserve.spec.model_spec import ModelSpec
 
-DEFAULT_MAX_MODEL_LEN = 2048  # tokens; a serving decision, not the model's limit
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 ResolvedDecodeMode = Literal["eager", "bucketed", "captured"]
@@ -44,8 +43,16 @@ class BootChoices:
         return DTYPE_BYTES[self.dtype]
 
 
-def choose(spec: ModelSpec, options: EngineOptions, device: DeviceFacts) -> BootChoices:
+def choose(
+    spec: ModelSpec, options: EngineOptions, device: DeviceFacts, records_natively: bool = False
+) -> BootChoices:
     """Decide what `options` leave open for this model on this device.
+
+    Args:
+        spec: The model.
+        options: What the operator asked for.
+        device: What there is.
+        records_natively: Whether decode steps can be recorded as native operators.
 
     Raises:
         OptionError: Weights are to be quantised, and nothing here reads such weights.
@@ -57,7 +64,7 @@ def choose(spec: ModelSpec, options: EngineOptions, device: DeviceFacts) -> Boot
         dtype=dtype,
         max_model_len=max_model_len,
         token_budget=_choose_token_budget(options, device),
-        decode_mode=_choose_decode_mode(options, device),
+        decode_mode=_choose_decode_mode(options, device, records_natively),
         sized_by=_choose_pool_sizing(options, device),
         notes=tuple(note for note in (dtype_note, length_note) if note),
     )
@@ -101,12 +108,14 @@ def _choose_token_budget(options: EngineOptions, device: DeviceFacts) -> int:
     return max(DEFAULT_TOKEN_BUDGET[device.kind], options.max_num_seqs)
 
 
-def _choose_decode_mode(options: EngineOptions, device: DeviceFacts) -> ResolvedDecodeMode:
+def _choose_decode_mode(
+    options: EngineOptions, device: DeviceFacts, records_natively: bool
+) -> ResolvedDecodeMode:
     if options.cuda_graphs is not None:
         return "captured" if options.cuda_graphs else "eager"
     if options.decode_mode != "auto":
         return options.decode_mode
-    return "eager" if device.kind == "cpu" else "captured"
+    return "captured" if device.kind == "cuda" or records_natively else "eager"
 
 
 def _choose_pool_sizing(options: EngineOptions, device: DeviceFacts) -> PoolSizing:

@@ -109,7 +109,7 @@ def plan_boot(
     try:
         return _plan(spec, options, device, facts)
     except DoesNotFitError as error:
-        choices = choose(spec, options, device)
+        choices = choose(spec, options, device, facts.is_native)
         demand = pool_demand(spec, options, choices)
         advice = memory_advice(error, options, choices, demand, attempt)
         raise DoesNotFitError(
@@ -168,7 +168,7 @@ def replan_kv_pool(
 def _plan(
     spec: ModelSpec, options: EngineOptions, device: DeviceFacts, backend: BackendFacts
 ) -> BootPlan:
-    choices = choose(spec, options, device)
+    choices = choose(spec, options, device, backend.is_native)
     demand = pool_demand(spec, options, choices)
     capture = capture_for(options, choices, backend)
     activation_bytes = activation_bytes_for(spec, options, device, choices, backend)

@@ -63,7 +63,7 @@ def boot_of_record(record: Mapping[str, Any]) -> LoggedBoot:
     )
 
 
-_OUT_OF_MEMORY = r"out of memory|\boom\b|allocation failed|failed to allocate"
+_OUT_OF_MEMORY = r"out of memory|\boom\b|allocation failed|failed to allocate|tried to allocate"
 _ACCOUNTS: tuple[tuple[str, ErrorKind, Stage], ...] = (  # asked in this order
     (
         r"refused.{0,40}\bfree\b|\bfree\b.{0,20}(<|less than|below)",
@@ -72,16 +72,46 @@ _ACCOUNTS: tuple[tuple[str, ErrorKind, Stage], ...] = (  # asked in this order
     ),
     (rf"(?=.*(captur|graph))(?=.*({_OUT_OF_MEMORY}))", "out of memory", "capture"),
     (rf"(?=.*\bload)(?=.*({_OUT_OF_MEMORY}))", "out of memory", "weights"),
-    (rf"(?=.*(kv cache|pool|cache block))(?=.*({_OUT_OF_MEMORY}))", "out of memory", "pool"),
     (
-        r"zero blocks|blocks 0\b|(no|not enough) memory (left )?for (the )?(kv )?cache",
+        r"(weights|model)\b.{0,40}\b(do|does|did) not fit (on|in|into) (the |one |a |this )?[^k]"
+        r"|model (is )?too (large|big)",
+        "out of memory",
+        "weights",
+    ),
+    (
+        rf"(?=.*(kv cache|pool|cache block|gpu_cache))(?=.*({_OUT_OF_MEMORY}))",
+        "out of memory",
+        "pool",
+    ),
+    (
+        r"zero blocks|blocks:? (is |= ?)?0\b|\b0 (\w+ )?blocks|no (kv )?(cache )?blocks"
+        r"|(no|not enough) (available )?memory (left )?for (the )?(kv )?cache",
         "no room for pool",
         "pool",
     ),
-    (r"negative|blocks is positive|mem-fraction-static", "no room for pool", "pool"),
-    (r"(needs|needed|requires).{0,60}available", "request larger than pool", "pool"),
     (
-        r"(exceeds|larger than).{0,40}(cacheable|available|stored|cache)",
+        r"negative|blocks is positive|mem.fraction.static|(cache|pool)\b.{0,20}\s-\d",
+        "no room for pool",
+        "pool",
+    ),
+    (
+        r"(needs|needed|requires|required).{0,60}\b(available|free|has|have|only|there)\b",
+        "request larger than pool",
+        "pool",
+    ),
+    (
+        r"(exceeds|larger than|longer than|more than).{0,40}(cacheable|available|stored|cache|pool)",
+        "request larger than pool",
+        "pool",
+    ),
+    (
+        r"\b(does|do) not fit\b.{0,20}(kv|cache|pool)|(kv|cache|pool)\b.{0,20}\bholds? (only )?\d",
+        "request larger than pool",
+        "pool",
+    ),
+    (
+        r"\b(max\w*|suggest\w*|estimate\w*)\b.{0,30}\blen\w*\b.{0,10}\d|estimated? .{0,12}\d"
+        r"|max\S* (seq|model)?\S* ?len\w*.{0,40}(exceed|larger|>)",
         "request larger than pool",
         "pool",
     ),

@@ -6,6 +6,7 @@ Pure, as all plans are: the readings are handed in.
 from dataclasses import replace
 
 from nanoserve.options import EngineOptions
+from nanoserve.plan.boot_choices import DTYPE_BYTES
 from nanoserve.plan.boot_plan import BootPlan, replan_kv_pool
 from nanoserve.plan.capture_plan import BackendFacts, CaptureRequest, plan_capture
 from nanoserve.plan.memory_budget import MemoryReading
@@ -88,8 +89,11 @@ def settle_capture(
         plan.max_num_seqs,
         plan.max_model_len,
         request=request,
-        arena_bytes=backend.arena_bytes,
+        arena_bytes=backend.arena_bytes_of(
+            DTYPE_BYTES[plan.dtype], plan.weights.quantization != "none"
+        ),
         depends_on_width=backend.depends_on_width,
+        has_close_rows=backend.is_native and plan.decode_mode == "captured",
     )
     notes = plan.notes
     if capture.shapes != plan.capture.shapes:

@@ -14,7 +14,7 @@ from nanoserve.plan.activation_plan import (
     largest_step,
 )
 from nanoserve.plan.boot_choices import BootChoices
-from nanoserve.plan.capture_cost import gathered_arena_bytes
+from nanoserve.plan.capture_cost import gathered_arena_bytes, native_arena_bytes
 from nanoserve.plan.capture_plan import (
     ArenaBytes,
     BackendFacts,
@@ -40,7 +40,11 @@ def torch_backend_facts(spec: ModelSpec, block_size: int) -> BackendFacts:
 
 
 def step_facts(
-    spec: ModelSpec, depends_on_width: bool, attention_bytes: ArenaBytes, block_size: int
+    spec: ModelSpec,
+    depends_on_width: bool,
+    attention_bytes: ArenaBytes,
+    block_size: int,
+    is_native: bool = False,
 ) -> BackendFacts:
     """Return what a whole recorded step takes: its attention, and the logits it leaves behind.
 
@@ -51,13 +55,20 @@ def step_facts(
         depends_on_width: As the attention backend says.
         attention_bytes: What its attention takes, by rows and width.
         block_size: Tokens per block.
+        is_native: Whether steps are recorded as native operators.
     """
 
     def step_bytes(rows: int, width: int) -> int:
         logits_bytes = rows * spec.vocab_size * LOGIT_BYTES
         return attention_bytes(rows, round_up(width, block_size)) + logits_bytes
 
-    return BackendFacts(depends_on_width, step_bytes)
+    def native_bytes(rows: int, width: int, itemsize: int, is_quantized: bool) -> int:
+        partial_bytes = attention_bytes(rows, round_up(width, block_size))
+        logits_bytes = rows * spec.vocab_size * LOGIT_BYTES
+        arena_bytes = native_arena_bytes(spec, rows, partial_bytes, itemsize, is_quantized)
+        return arena_bytes + logits_bytes
+
+    return BackendFacts(depends_on_width, step_bytes, native_bytes if is_native else None)
 
 
 def pool_demand(spec: ModelSpec, options: EngineOptions, choices: BootChoices) -> PoolDemand:
@@ -88,8 +99,9 @@ def capture_for(
         options.max_num_seqs,
         choices.max_model_len,
         request=request,
-        arena_bytes=backend.arena_bytes,
+        arena_bytes=backend.arena_bytes_of(choices.itemsize, options.quantization != "none"),
         depends_on_width=backend.depends_on_width,
+        has_close_rows=backend.is_native and choices.decode_mode == "captured",
     )
 
 

@@ -6,6 +6,9 @@ Prices are on paper; what a boot really took is in `boot_report`.
 from dataclasses import dataclass
 
 from nanoserve.plan.capture_plan import CapturePlan
+from nanoserve.plan.weight_plan import GROUP_SIZE
+from nanoserve.spec.model_spec import ModelSpec
+from nanoserve.units import round_up
 
 SECONDS_PER_GRAPH = 0.05  # one warm-up and one recording of a 1B model's decode step
 SCORE_BYTES = 4  # a score is float32 whatever the model's dtype
@@ -71,3 +74,47 @@ def gathered_arena_bytes(num_heads: int, kv_size: int, rows: int, width: int) ->
     """
     copied_bytes = rows * width * (2 * kv_size + 1) * _COPY_BYTES
     return score_rectangle_bytes(num_heads, rows, width) + copied_bytes
+
+
+def native_arena_bytes(
+    spec: ModelSpec, rows: int, partial_bytes: int, itemsize: int, is_quantized: bool = False
+) -> int:
+    """Return what the results of a step recorded as native operators take at once, at most.
+
+    A result is there from the operator that writes it to the last that reads it. In a layer
+    these are, beside cosine and sine of each row and the partial results of attention: the
+    residual stream, its norm and the fused projection; then the stream, the projection and
+    what was attended; what was attended and its projection; two streams, the projection and
+    a norm; the stream, its norm, gate and up; the stream, gate, up and their product; the
+    stream, that product and what the MLP adds. Behind the layers: a norm and the logits.
+    Beside each product of a quantised weight, its inputs in 8 bits.
+
+    Args:
+        spec: Shape of the model.
+        rows: Of the shape.
+        partial_bytes: What attention keeps from its first operator to its last.
+        itemsize: Bytes of one number of the compute dtype.
+        is_quantized: Whether linear layers have 8 or 4 bits.
+    """
+    hidden, inner = spec.hidden_size, spec.intermediate_size
+    fused_size = spec.q_size + 2 * spec.kv_size
+    layer_size = max(
+        2 * hidden + fused_size,
+        hidden + fused_size + spec.q_size,
+        2 * hidden + spec.q_size,
+        4 * hidden,
+        2 * hidden + 2 * inner,
+        hidden + 3 * inner,
+        2 * hidden + inner,
+    )
+    layer_bytes = partial_bytes + rows * (2 * spec.head_dim + layer_size) * itemsize
+    head_bytes = rows * (hidden + spec.vocab_size) * itemsize
+    if is_quantized:
+        layer_bytes += rows * _scratch_bytes(max(hidden, spec.q_size, inner))
+        head_bytes += rows * _scratch_bytes(hidden)
+    return max(layer_bytes, head_bytes)
+
+
+def _scratch_bytes(in_size: int) -> int:
+    """Return what a row takes in 8 bits, with a scale and a sum for each group of its inputs."""
+    return round_up(in_size, 64) + 8 * (in_size // GROUP_SIZE)

@@ -10,9 +10,15 @@ from typing import Any, Literal
 
 from nanoserve.errors import CaptureTooSmall
 from nanoserve.options import DEFAULT_CAPTURE_LIMIT
-from nanoserve.units import format_bytes, round_up
+from nanoserve.plan.capture_axes import (
+    WIDTH_BUCKET,
+    close_row_buckets,
+    row_buckets,
+    width_buckets,
+    width_from_limit,
+)
+from nanoserve.units import format_bytes
 
-WIDTH_BUCKET = 128  # tokens; widths are its multiples
 WidthBound = Literal["context", "flag", "bytes", "limit"]
 ArenaBytes = Callable[[int, int], int]  # (rows, width in tokens) to bytes, never falling
 
@@ -49,10 +55,25 @@ class BackendFacts:
     Attributes:
         depends_on_width: Whether a step is recorded for each width, or one serves them all.
         arena_bytes: What a shape takes beside its inputs and outputs.
+        native_bytes: The same of a step recorded as native operators, by rows, width, size of a
+            number and whether weights are quantised; None where steps are not recorded so.
     """
 
     depends_on_width: bool
     arena_bytes: ArenaBytes
+    native_bytes: Callable[[int, int, int, bool], int] | None = None
+
+    @property
+    def is_native(self) -> bool:
+        """Whether steps are recorded as native operators: in milliseconds, on a CPU."""
+        return self.native_bytes is not None
+
+    def arena_bytes_of(self, itemsize: int, is_quantized: bool = False) -> ArenaBytes:
+        """Return what a shape takes if a number of the compute dtype takes `itemsize` bytes."""
+        native_bytes = self.native_bytes
+        if native_bytes is None:
+            return self.arena_bytes
+        return lambda rows, width: native_bytes(rows, width, itemsize, is_quantized)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +171,7 @@ def plan_capture(
     request: CaptureRequest,
     arena_bytes: ArenaBytes,
     depends_on_width: bool,
+    has_close_rows: bool = False,
 ) -> CapturePlan:
     """Choose the decode shapes to record before serving.
 
@@ -164,32 +186,21 @@ def plan_capture(
         request: What may be recorded.
         arena_bytes: What a shape takes; the arena is shared and as big as its widest member.
         depends_on_width: False gives one width, the ceiling: a recorded step reads the lengths.
+        has_close_rows: Whether rows are planned as `close_row_buckets`, if so many graphs may
+            be held: where recording is cheap, and a row of padding is not.
 
     Raises:
         CaptureTooSmall: Not one width fits; its advice was planned again.
     """
     backend = BackendFacts(depends_on_width, arena_bytes)
+    rows = _row_axis(max_num_seqs, request)
+    if has_close_rows and len(close := close_row_buckets(rows[-1])) <= request.limit:
+        rows = close
     try:
-        return _plan(max_num_seqs, context, request, backend)
+        return _plan(rows, context, request, backend)
     except CaptureTooSmall as error:
         advice = _verified_advice(max_num_seqs, context, request, backend)
         raise CaptureTooSmall(error.bound_by, error.have, error.need, advice) from None
-
-
-def row_buckets(max_rows: int) -> tuple[int, ...]:
-    """Return the powers of two under `max_rows`, then `max_rows` itself: (1, 2, 4, 6) of 6."""
-    assert max_rows >= 1, f"a step has at least one row, not {max_rows}"  # noqa: S101
-    return (*(1 << power for power in range((max_rows - 1).bit_length())), max_rows)
-
-
-def width_buckets(context: int) -> range:
-    """Return the multiples of `WIDTH_BUCKET` up to the first that holds `context` tokens."""
-    return range(WIDTH_BUCKET, round_up(context, WIDTH_BUCKET) + 1, WIDTH_BUCKET)
-
-
-def width_from_limit(num_row_buckets: int, limit: int) -> int:
-    """Return how many width buckets `limit` graphs hold, each with all its rows."""
-    return limit // num_row_buckets
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,9 +225,8 @@ class _Constraint:
 
 
 def _plan(
-    max_num_seqs: int, context: int, request: CaptureRequest, backend: BackendFacts
+    rows: tuple[int, ...], context: int, request: CaptureRequest, backend: BackendFacts
 ) -> CapturePlan:
-    rows = _row_axis(max_num_seqs, request)
     wanted = width_buckets(context)
     # The first of the lowest: only what is strictly under the context takes the name.
     lowest = min(_constraints(rows, wanted, request, backend), key=lambda each: each.count)
@@ -284,7 +294,7 @@ def _can_plan(
     max_num_seqs: int, context: int, request: CaptureRequest, backend: BackendFacts
 ) -> bool:
     try:
-        _plan(max_num_seqs, context, request, backend)
+        _plan(_row_axis(max_num_seqs, request), context, request, backend)
     except CaptureTooSmall:
         return False
     return True

@@ -6,14 +6,31 @@ the four sizes a step's peak depends on, and no block: `kv_plan` divides the poo
 
 from dataclasses import dataclass
 
-from nanoserve.plan.engine_profile import EngineProfile
+from nanoserve.plan.attention_workspace import NO_WORKSPACE, AttentionWorkspace
+from nanoserve.plan.engine_profile import EngineProfile, Factors
 from nanoserve.plan.interval import Interval
 from nanoserve.units import GIB, MIB
 
 _UNCHUNKED_LIMIT = 32_768  # V0 splits prompts on its own above it, into steps of 512 tokens
-_UNCHUNKED_STEP = 512
+_SPLIT_STEP = 512
+_WIDER_SPLIT_SINCE = (0, 7)  # the token budget, 2,048
 _SGLANG_FLOOR_BYTES = 10 * GIB
 _SGLANG_LARGE_BYTES = 60 * GIB
+
+
+# What is left for the pool, in GiB, to the slots that Unsloth then asks vLLM for.
+_UNSLOTH_SLOTS = (
+    (2, 128),
+    (4, 160),
+    (8, 192),
+    (12, 224),
+    (16, 256),
+    (24, 288),
+    (40, 320),
+    (48, 226),
+    (80, 368),
+)
+_UNSLOTH_MOST_SLOTS = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +48,11 @@ class EngineLoad:
         value_bytes: Bytes of an activation.
         tensor_parallel: GPUs that share each layer.
         is_eager: Whether no step is recorded.
+        expert_values_per_token: Values that a token's experts keep in their workspace.
+        sees_images: Whether the model has an encoder whose largest image is profiled.
+        has_fast_link: Whether the GPUs that share a layer have NVLink or the like.
+        has_flash_attention: Whether the GPU is known to run FlashAttention (compute 8.0).
+        workspace: Of latent attention, where the engine has one.
     """
 
     vocab_size: int
@@ -42,6 +64,11 @@ class EngineLoad:
     value_bytes: int = 2
     tensor_parallel: int = 1
     is_eager: bool = False
+    expert_values_per_token: int = 0
+    sees_images: bool = False
+    has_fast_link: bool = True
+    has_flash_attention: bool = False
+    workspace: AttentionWorkspace = NO_WORKSPACE
 
 
 def step_tokens(profile: EngineProfile, load: EngineLoad) -> int:
@@ -49,28 +76,61 @@ def step_tokens(profile: EngineProfile, load: EngineLoad) -> int:
     if profile.is_chunked:
         return load.max_num_batched_tokens
     if load.max_model_len > _UNCHUNKED_LIMIT:
-        return _UNCHUNKED_STEP
+        return _SPLIT_STEP if profile.since < _WIDER_SPLIT_SINCE else load.max_num_batched_tokens
     return max(load.max_model_len, load.max_num_batched_tokens)
 
 
 def activation_bytes(profile: EngineProfile, load: EngineLoad) -> Interval:
-    """Return the profiled step's peak: the sampler's or the MLP's, which never live at once.
+    """Return the profiled step's peak: sampler, MLP or encoder, which never live at once.
 
-    sampler = fixed + f * slots * vocabulary; MLP = tokens * value_bytes * 3 * (I + h).
+    sampler = f * rows * vocabulary + tokens * value_bytes * h, and the experts' workspace where
+    it stays allocated; MLP = tokens * value_bytes * 3 * (I + h); latent attention's context may
+    be more than either. Beside them stand a fixed part and what latent attention keeps.
 
-    Source: fitted on the H100 boots that llm-d publishes and held against other boots;
-    vision towers, MoE workspaces and linear attention take more and are not in it.
+    f counts the copies of the logits: 2 bytes as computed, 4 as float32, 12 sorted with their
+    indices and 20 while sorting are 38; without sorting 4 of probabilities and 4 of noise
+    make 14, and half a byte of masks.
+
+    Source: vLLM v1/sample/sampler.py and ops/topk_topp_sampler.py; held against the H100 boots
+    that llm-d publishes.
+    Example: Llama 3.1 8B with 1,024 rows and 8,192 tokens takes 4.76 GiB by sorting (0.11) and
+    1.89 GiB without (0.16); both were measured.
     """
-    fixed = Interval.scaled(profile.fixed_gib, GIB)
-    sampler = fixed + Interval.scaled(profile.sampler_factors, load.max_num_seqs * load.vocab_size)
+    tokens = step_tokens(profile, load)
+    rows = min(load.max_num_seqs, tokens)
+    kept = tokens * load.value_bytes * load.hidden_size
+    if profile.keeps_workspace:
+        kept += tokens * load.value_bytes * load.expert_values_per_token
+    sampler = Interval.scaled(sampler_factors(profile, load), rows * load.vocab_size)
     width = 3 * (load.active_intermediate_size + load.hidden_size)
-    rows = step_tokens(profile, load) * load.value_bytes * width
-    return sampler.or_more(Interval.scaled(profile.mlp_factors, rows))
+    mlp = Interval.scaled(profile.mlp_factors, tokens * load.value_bytes * width)
+    context = Interval.exactly(load.workspace.peak_bytes)
+    text = (sampler + Interval.exactly(kept)).or_more(mlp).or_more(context)
+    text += Interval.exactly(load.workspace.kept_bytes)
+    encoder = Interval.scaled(profile.encoder_gib, GIB if load.sees_images else 0)
+    return (text + Interval.scaled(profile.fixed_gib, GIB)).or_more(encoder)
 
 
-def non_torch_bytes(profile: EngineProfile, tensor_parallel: int = 1) -> Interval:
-    """Return what lies outside the allocator: driver context, communication buffers."""
-    factors = profile.lone_gib if tensor_parallel == 1 else profile.peer_gib
+def sampler_factors(profile: EngineProfile, load: EngineLoad) -> Factors:
+    """Return the profile's factors; none where V0 splits prompts on its own.
+
+    Measured: 0.06 and 0.22 GiB for Llama 3.1 8B on cards with FlashAttention (0.6.4 and 0.7),
+    its MLP's step alone; cards without it took the sampler's 1.2 GiB. Why is not known.
+    """
+    is_split = not profile.is_chunked and load.max_model_len > _UNCHUNKED_LIMIT
+    return (0.0, 0.0, 38.0) if is_split and load.has_flash_attention else profile.sampler_factors
+
+
+def non_torch_bytes(
+    profile: EngineProfile, tensor_parallel: int = 1, has_fast_link: bool = True
+) -> Interval:
+    """Return what lies outside the allocator: driver context, communication buffers.
+
+    Buffers for all-reduce over a fast link take 2 GiB of each GPU, without one a tenth.
+    """
+    if tensor_parallel == 1:
+        return Interval.scaled(profile.lone_gib, GIB)
+    factors = profile.peer_gib if has_fast_link else profile.slow_peer_gib
     return Interval.scaled(factors, GIB)
 
 
@@ -108,6 +168,19 @@ def pool_bytes(
     if graph_estimate is not None and profile.graphs == "estimate perhaps in budget":
         held += Interval(0, 0, graph_estimate.mid)
     return held.taken_from(requested_bytes - weight_bytes)
+
+
+def unsloth_slots(room_bytes: int) -> int:
+    """Return the slots that Unsloth asks vLLM for, by what is left beside the weights.
+
+    Source: unsloth_zoo `vllm_utils.py`, `load_vllm`.
+    Example: 45 GiB of an 80 GB card at 0.7 beside phi-4 in 4 bits are under 48: 226; under 40
+    are 320.
+    """
+    for gib, slots in _UNSLOTH_SLOTS:
+        if room_bytes <= gib * GIB:
+            return slots
+    return _UNSLOTH_MOST_SLOTS
 
 
 def sglang_fraction(

@@ -1,10 +1,11 @@
 """How each engine divides a device, by version: data and the rules' sources.
 
-Knows no model and multiplies nothing: `engine_memory` applies a profile to a load.
+Knows no model and multiplies nothing: `engine_memory` applies a profile to a load. Factors are
+low, likely, high: nine of ten boots should lie between the outer two.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from nanoserve.errors import OptionError
@@ -27,16 +28,20 @@ class EngineProfile:
         utilization: Default share; None where the engine works it out (SGLang).
         share_of: What that share is of. `demand` engines hold what the context asks for.
         is_refused_below: Whether a boot is refused where less is free than the share.
-        sampler_factors: Bytes for each slot and word of the vocabulary that the step over a
-            full batch of logits takes.
+        sampler_factors: Bytes for each row and word of the vocabulary that sampling a full
+            batch takes.
         mlp_factors: Times the bytes of the MLP's and the residual's rows in the largest step.
         fixed_gib: What any step takes beside the sampler.
+        encoder_gib: What profiling the largest image takes, where the model sees images.
+        keeps_workspace: Whether the experts' workspace of the largest step stays allocated.
         is_chunked: Whether the profiled step is one token budget rather than a whole prompt.
         graphs: How recorded steps are paid for.
         graph_gib: What they take, where nobody measured.
         lone_gib: What one GPU holds outside the allocator.
-        peer_gib: The same of each of several GPUs that share a layer.
+        peer_gib: The same of each of several GPUs that share a layer over a fast link.
+        slow_peer_gib: The same without such a link.
         block_size: Default tokens of a block.
+        small_card_slots: Default slots of a card that is not among the large ones.
         source: Where the rules come from.
     """
 
@@ -48,176 +53,180 @@ class EngineProfile:
     sampler_factors: Factors
     mlp_factors: Factors
     fixed_gib: Factors
+    encoder_gib: Factors
+    keeps_workspace: bool
     is_chunked: bool
     graphs: GraphRule
     graph_gib: Factors
     lone_gib: Factors
     peer_gib: Factors
+    slow_peer_gib: Factors
     block_size: int
+    small_card_slots: int
     source: str
 
 
 _LARGE_BYTES = 70 * GIB
 _HUGE_BYTES = 160 * GIB
-_TREATED_AS_SMALL = ("A100", "GB10")
-_VLLM_GRAPHS: Factors = (0.05, 0.5, 2.0)
-_VLLM_LONE: Factors = (0.03, 0.12, 0.5)
-_VLLM_FIXED: Factors = (0, 0.16, 0.2)
+_TREATED_AS_SMALL = ("A100", "A800", "GB10")
 _NOTHING: Factors = (0, 0, 0)
-_VLLM_PEERS: Factors = (0.3, 2.1, 4.0)
+_BY_SORTING: Factors = (6, 38, 41)
 
+_FIRST = EngineProfile(
+    engine="vllm",
+    since=(0, 1),
+    utilization=0.9,
+    share_of="total",
+    is_refused_below=False,
+    sampler_factors=_BY_SORTING,
+    mlp_factors=(0.8, 1.2, 4.7),
+    fixed_gib=(0, 0.2, 0.5),
+    encoder_gib=(2.0, 4.5, 16.0),
+    keeps_workspace=False,
+    is_chunked=False,
+    graphs="outside",
+    graph_gib=(0.1, 1.0, 3.0),
+    lone_gib=(0, 0, 0.3),
+    peer_gib=(0, 0, 0.3),
+    slow_peer_gib=(0, 0, 0.3),
+    block_size=16,
+    small_card_slots=256,
+    source="worker.py, profile_num_available_blocks: only what the allocator peaked at is taken off",
+)
+_FREE_READ = replace(
+    _FIRST,
+    since=(0, 2, 5),
+    mlp_factors=(0.8, 1.1, 1.8),
+    fixed_gib=(0, 0.02, 0.1),
+    lone_gib=(0.2, 0.5, 2.0),
+    peer_gib=(1.5, 3.4, 5.0),
+    slow_peer_gib=(0.4, 0.7, 1.5),
+    source="pull request 2031: peak = total - free, so context and fragments are taken off too",
+)
+_CONTEXT_READ = replace(
+    _FREE_READ,
+    since=(0, 6, 4),
+    mlp_factors=(0.8, 1.0, 1.3),
+    lone_gib=(0.25, 0.42, 0.6),
+    source="worker.py, determine_num_available_blocks: the driver's context is in non-torch memory",
+)
+_CONTEXT_FREE = replace(
+    _CONTEXT_READ,
+    since=(0, 7),
+    lone_gib=(0.01, 0.07, 0.5),
+    peer_gib=(0.9, 2.1, 3.6),
+    slow_peer_gib=(0.2, 0.25, 0.9),
+    source="memory_profiling(): the driver's context is there before the measurement starts",
+)
+_SECOND = replace(
+    _CONTEXT_FREE,
+    since=(0, 8),
+    is_refused_below=True,
+    fixed_gib=(0, 0.05, 0.3),
+    encoder_gib=(0.3, 1.2, 4.0),
+    is_chunked=True,
+    graph_gib=(0.05, 0.5, 2.0),
+    lone_gib=(0.01, 0.12, 0.4),
+    peer_gib=(0.4, 0.6, 2.2),
+    slow_peer_gib=(0.1, 0.3, 0.9),
+    small_card_slots=1024,
+    source="V1, gpu_worker.py; sampling sorts the logits of every slot in topk_topp_sampler.py",
+)
+_FEWER_SLOTS = replace(
+    _SECOND,
+    since=(0, 8, 4),
+    small_card_slots=256,
+    source="pull request 16158: 1,024 slots on large cards alone",
+)
+_UNSORTED = replace(
+    _FEWER_SLOTS,
+    since=(0, 16),
+    sampler_factors=(6, 14.5, 38),
+    keeps_workspace=True,
+    lone_gib=(0.03, 0.2, 0.5),
+    peer_gib=(0.5, 2.1, 4.0),
+    source="pull request 33538: top-k and top-p without sorting; v1/worker/workspace.py",
+)
+_ESTIMATED = replace(
+    _UNSORTED,
+    since=(0, 21),
+    utilization=0.92,
+    sampler_factors=(5, 10, 29),
+    graphs="estimate in budget",
+    lone_gib=(0.02, 0.27, 0.6),
+    source="gpu_worker.py: 'CUDA graph memory profiling is enabled (default since v0.21.0)'; "
+    "pull request 40376: FlashInfer samples",
+)
+_SECOND_RUNNER = replace(
+    _ESTIMATED,
+    since=(0, 24),
+    graphs="estimate perhaps in budget",
+    source="model runner v2 leaves the estimate out of the budget, v1 does not; recorded boots",
+)
+_MEASURING = replace(
+    _SECOND,
+    is_refused_below=False,
+    sampler_factors=_NOTHING,
+    fixed_gib=_NOTHING,
+    encoder_gib=_NOTHING,
+    slow_peer_gib=(0.3, 0.5, 0.8),
+    lone_gib=(0.3, 0.5, 0.8),
+    peer_gib=(0.3, 0.5, 0.8),
+    small_card_slots=256,
+)
 PROFILES = (
-    EngineProfile(
-        engine="vllm",
-        since=(0, 1),
-        utilization=0.9,
-        share_of="total",
-        is_refused_below=False,
-        sampler_factors=(32, 39, 52),
-        mlp_factors=(0.8, 0.95, 1.3),
-        fixed_gib=_NOTHING,
-        is_chunked=False,
-        graphs="outside",
-        graph_gib=(0.1, 1.0, 3.0),
-        lone_gib=(0.05, 0.4, 0.6),
-        peer_gib=_VLLM_PEERS,
-        block_size=16,
-        source="worker.py determine_num_available_blocks: the driver's context is measured with the rest",
-    ),
-    EngineProfile(
-        engine="vllm",
-        since=(0, 7),
-        utilization=0.9,
-        share_of="total",
-        is_refused_below=False,
-        sampler_factors=(32, 39, 52),
-        mlp_factors=(0.8, 0.95, 1.3),
-        fixed_gib=_NOTHING,
-        is_chunked=False,
-        graphs="outside",
-        graph_gib=(0.1, 1.0, 3.0),
-        lone_gib=(0.03, 0.07, 0.5),
-        peer_gib=_VLLM_PEERS,
-        block_size=16,
-        source="memory_profiling(): the driver's context is there before the measurement starts",
-    ),
-    EngineProfile(
-        engine="vllm",
-        since=(0, 8),
-        utilization=0.9,
-        share_of="total",
-        is_refused_below=True,
-        sampler_factors=(6, 14.2, 39),
-        mlp_factors=(0.8, 1.0, 1.3),
-        fixed_gib=_VLLM_FIXED,
-        is_chunked=True,
-        graphs="outside",
-        graph_gib=_VLLM_GRAPHS,
-        lone_gib=_VLLM_LONE,
-        peer_gib=_VLLM_PEERS,
-        block_size=16,
-        source="V1: gpu_worker.py; law fitted on H100 boots published by llm-d for 28 models",
-    ),
-    EngineProfile(
-        engine="vllm",
-        since=(0, 21),
-        utilization=0.92,
-        share_of="total",
-        is_refused_below=True,
-        sampler_factors=(6, 14.2, 18),
-        mlp_factors=(0.8, 1.0, 1.3),
-        fixed_gib=_VLLM_FIXED,
-        is_chunked=True,
-        graphs="estimate in budget",
-        graph_gib=_VLLM_GRAPHS,
-        lone_gib=_VLLM_LONE,
-        peer_gib=_VLLM_PEERS,
-        block_size=16,
-        source="gpu_worker.py: 'CUDA graph memory profiling is enabled (default since v0.21.0)'",
-    ),
-    EngineProfile(
-        engine="vllm",
-        since=(0, 24),
-        utilization=0.92,
-        share_of="total",
-        is_refused_below=True,
-        sampler_factors=(6.5, 10, 14.2),
-        mlp_factors=(0.8, 1.0, 1.3),
-        fixed_gib=_NOTHING,
-        is_chunked=True,
-        graphs="estimate perhaps in budget",
-        graph_gib=_VLLM_GRAPHS,
-        lone_gib=_VLLM_LONE,
-        peer_gib=_VLLM_PEERS,
-        block_size=16,
-        source="model runner v2 leaves the estimate out of the budget, v1 does not; recorded boots",
-    ),
-    EngineProfile(
+    _FIRST,
+    _FREE_READ,
+    _CONTEXT_READ,
+    _CONTEXT_FREE,
+    _SECOND,
+    _FEWER_SLOTS,
+    _UNSORTED,
+    _ESTIMATED,
+    _SECOND_RUNNER,
+    replace(
+        _MEASURING,
         engine="sglang",
         since=(0, 2),
         utilization=None,
         share_of="free at start",
-        is_refused_below=False,
-        sampler_factors=_NOTHING,
         mlp_factors=_NOTHING,
-        fixed_gib=_NOTHING,
-        is_chunked=True,
-        graphs="outside",
         graph_gib=(0.3, 1.5, 6.5),
-        lone_gib=_NOTHING,
-        peer_gib=_NOTHING,
+        peer_gib=(1.0, 2.0, 4.0),
         block_size=1,
         source="server_args.py and model_runner.py: pool = free after load - (1 - f) free before",
     ),
-    EngineProfile(
+    replace(
+        _MEASURING,
         engine="tensorrt-llm",
         since=(0, 9),
-        utilization=0.9,
         share_of="free after load",
-        is_refused_below=False,
-        sampler_factors=_NOTHING,
         mlp_factors=(0.8, 1.0, 1.3),
-        fixed_gib=_NOTHING,
-        is_chunked=True,
-        graphs="outside",
         graph_gib=(0.1, 0.5, 2.0),
         lone_gib=(0.4, 0.8, 1.5),
         peer_gib=(1.0, 2.0, 4.0),
         block_size=32,
         source="KvCacheConfig.free_gpu_memory_fraction; kvCacheManager.cpp",
     ),
-    EngineProfile(
+    replace(
+        _MEASURING,
         engine="llama.cpp",
         since=(0,),
         utilization=None,
         share_of="demand",
-        is_refused_below=False,
-        sampler_factors=_NOTHING,
         mlp_factors=(0.8, 1.0, 2.0),
-        fixed_gib=_NOTHING,
-        is_chunked=True,
         graphs="none",
         graph_gib=_NOTHING,
-        lone_gib=(0.3, 0.5, 0.8),
-        peer_gib=(0.3, 0.5, 0.8),
         block_size=1,
         source="llama-context.cpp: the cache holds n_ctx cells, the step n_ubatch tokens",
     ),
-    EngineProfile(
+    replace(
+        _MEASURING,
         engine="nanoserve",
         since=(0,),
-        utilization=0.9,
-        share_of="total",
-        is_refused_below=False,
-        sampler_factors=_NOTHING,
         mlp_factors=_NOTHING,
-        fixed_gib=_NOTHING,
-        is_chunked=True,
         graphs="measured in budget",
         graph_gib=_NOTHING,
-        lone_gib=(0.3, 0.5, 0.8),
-        peer_gib=(0.3, 0.5, 0.8),
-        block_size=16,
         source="plan.boot_plan: the boot itself is planned, not imitated",
     ),
 )
@@ -282,5 +291,5 @@ def default_batch(profile: EngineProfile, total_bytes: int, gpu_name: str = "") 
     """
     is_small = total_bytes < _LARGE_BYTES or any(name in gpu_name for name in _TREATED_AS_SMALL)
     if profile.engine != "vllm" or not profile.is_chunked or is_small:
-        return 256, 2048
+        return profile.small_card_slots, 2048
     return 1024, 16384 if total_bytes >= _HUGE_BYTES else 8192

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from nanoserve.plan.kv_layout import (
     CacheFormat,
+    Holding,
     attention_bytes_per_token,
     state_bytes,
     tokens_held,
@@ -65,19 +66,25 @@ class CacheGroups:
         return sum(-bucket.num_layers % self.group_size for bucket in self.buckets)
 
     def request_blocks(
-        self, num_tokens: int, cache: CacheFormat, num_encoder_tokens: int = 0
+        self,
+        num_tokens: int,
+        cache: CacheFormat,
+        num_encoder_tokens: int = 0,
+        holding: Holding = "admitted",
     ) -> int:
-        """Return the blocks that one request is admitted with.
+        """Return the blocks that one request is admitted with, or holds.
 
         Args:
             num_tokens: Its length.
             cache: What the groups were made for.
             num_encoder_tokens: Tokens that cross-attention keeps.
+            holding: The worst case that vLLM sets aside and logs, or what decoding holds.
         """
         blocks = 0
         for bucket in self.buckets:
             num_groups = ceil_div(bucket.num_layers, self.group_size)
-            blocks += num_groups * _pages(bucket, num_tokens, cache, num_encoder_tokens)
+            pages = _pages(bucket, num_tokens, cache, num_encoder_tokens, holding)
+            blocks += num_groups * pages
         return blocks
 
     def request_bytes(
@@ -100,12 +107,18 @@ class CacheGroups:
         return num_blocks * num_tokens // self.request_blocks(num_tokens, cache, num_encoder_tokens)
 
 
-def _pages(bucket: Bucket, num_tokens: int, cache: CacheFormat, num_encoder_tokens: int) -> int:
+def _pages(
+    bucket: Bucket,
+    num_tokens: int,
+    cache: CacheFormat,
+    num_encoder_tokens: int,
+    holding: Holding,
+) -> int:
     """Return the pages of one layer for a request: of states one, and one per guessed token."""
     if isinstance(bucket.part, StateShape):
         return cache.num_states + cache.num_spec_tokens
     paged = replace(cache, block_size=bucket.block_size)
-    held = tokens_held(bucket.part, num_tokens, paged, "admitted", num_encoder_tokens)
+    held = tokens_held(bucket.part, num_tokens, paged, holding, num_encoder_tokens)
     return held // bucket.block_size
 
 

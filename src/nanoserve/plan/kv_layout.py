@@ -5,11 +5,20 @@ engine groups and pads layers is in `kv_groups`, what ranks share in `sharding`.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
-from nanoserve.plan.sharding import groups_on_rank, kv_heads_on_rank
-from nanoserve.spec.model_shape import AttentionShape, LayerShape, ModelShape, StateShape
-from nanoserve.units import ceil_div, round_up
+from nanoserve.plan.formula import Formula, compute
+from nanoserve.plan.sharding import groups_on_rank
+from nanoserve.spec.kv_format import KVFormat
+from nanoserve.spec.model_shape import (
+    AttentionShape,
+    LatentShape,
+    LayerShape,
+    ModelShape,
+    StateShape,
+)
+from nanoserve.units import round_up
 
 Holding = Literal["steady", "admitted"]
 _STATE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -30,6 +39,8 @@ class CacheFormat:
         num_spec_tokens: Tokens guessed ahead, for which convolutions remember more.
         num_states: States of one request in each recurrent layer: 2 where vLLM aligns them
             with blocks to cache prefixes.
+        kv_format: How K and V are stored where a value's bytes do not say it: scales among
+            them, blocks; None for `itemsize` bytes each.
     """
 
     itemsize: int = 2
@@ -39,6 +50,7 @@ class CacheFormat:
     max_num_batched_tokens: int = 8192
     num_spec_tokens: int = 0
     num_states: int = 1
+    kv_format: KVFormat | None = None
 
 
 def attention_bytes_per_token(attention: AttentionShape, cache: CacheFormat) -> int:
@@ -51,14 +63,48 @@ def attention_bytes_per_token(attention: AttentionShape, cache: CacheFormat) -> 
     Source: vLLM 0.32, v1/kv_cache_interface.py.
     Example: DeepSeek-V3 takes 1,152 bytes in bf16, on each of 8 ranks as on one.
     """
+    return int(token_formula(attention, cache).value)
+
+
+@lru_cache(maxsize=1024)
+def token_formula(attention: AttentionShape, cache: CacheFormat) -> Formula:
+    """Return how `attention_bytes_per_token` comes to its figure."""
+    name = "bytes of a token in one layer"
     if attention.shares_with is not None:
-        return 0
-    index_bytes = attention.index_dim + 4 * ceil_div(attention.index_dim, _INDEX_SCALE_VALUES)
+        return compute(name, "0", "bytes", {})
+    index = {"index_head_dim": attention.index_dim} if attention.index_dim else {}
+    extra = f" + index_head_dim + 4 * ceil(index_head_dim / {_INDEX_SCALE_VALUES})" if index else ""
     if attention.latent is not None:
-        width = attention.latent.kv_lora_rank + attention.latent.rope_dim
-        return width * cache.itemsize + index_bytes
-    heads = kv_heads_on_rank(attention.num_kv_heads, cache.tp)
-    return heads * (attention.head_dim + attention.v_head_dim) * cache.itemsize + index_bytes
+        expression, symbols = _latent_terms(attention.latent, cache)
+    else:
+        expression, symbols = _head_terms(attention, cache)
+    return compute(name, expression + extra, "bytes", symbols | index)
+
+
+def _head_terms(attention: AttentionShape, cache: CacheFormat) -> tuple[str, dict[str, int]]:
+    heads = {"num_kv_heads": attention.num_kv_heads, "tp": cache.tp}
+    on_rank = "max(1, num_kv_heads // tp)"
+    if cache.kv_format is None:
+        widths = {"head_dim": attention.head_dim, "v_head_dim": attention.v_head_dim}
+        expression = f"{on_rank} * (head_dim + v_head_dim) * itemsize"
+        return expression, heads | widths | {"itemsize": cache.itemsize}
+    sizes = {
+        "k_bytes": cache.kv_format.head_bytes(attention.head_dim),
+        "v_bytes": cache.kv_format.head_bytes(attention.v_head_dim),
+    }
+    return f"{on_rank} * (k_bytes + v_bytes)", heads | sizes
+
+
+def _latent_terms(latent: LatentShape, cache: CacheFormat) -> tuple[str, dict[str, int]]:
+    if cache.kv_format is not None:
+        num_bytes = cache.kv_format.latent_bytes(latent.kv_lora_rank, latent.rope_dim)
+        return "latent_bytes", {"latent_bytes": num_bytes}
+    symbols = {
+        "kv_lora_rank": latent.kv_lora_rank,
+        "qk_rope_head_dim": latent.rope_dim,
+        "itemsize": cache.itemsize,
+    }
+    return "(kv_lora_rank + qk_rope_head_dim) * itemsize", symbols
 
 
 def state_bytes(state: StateShape, cache: CacheFormat) -> int:
@@ -67,15 +113,30 @@ def state_bytes(state: StateShape, cache: CacheFormat) -> int:
     Source: vLLM 0.32, model_executor/layers/mamba/mamba_utils.py.
     Example: a layer of Qwen3-Next in bf16 takes 1,097,728 bytes.
     """
-    tp = cache.tp
-    groups = state.num_groups // tp
+    return int(state_formula(state, cache).value)
+
+
+@lru_cache(maxsize=1024)
+def state_formula(state: StateShape, cache: CacheFormat) -> Formula:
+    """Return how `state_bytes` comes to its figure: the convolution's memory, and the state."""
+    groups = state.num_groups // cache.tp
     if state.kind == "mamba2":
-        groups = groups_on_rank(state.num_groups, tp)
-    channels = state.inner_size // tp + 2 * groups * state.state_size
-    taps = state.conv_kernel - 1 + cache.num_spec_tokens
-    values = state.inner_size // tp * state.state_size
+        groups = groups_on_rank(state.num_groups, cache.tp)
+    conv = "(heads * head_dim // tp + 2 * groups * state_size) * (taps - 1 + ahead) * conv_itemsize"
     itemsize = cache.state_itemsize if state.dtype is None else _STATE_BYTES[state.dtype]
-    return channels * taps * cache.state_itemsize + values * itemsize
+    symbols = {
+        "heads": state.num_heads,
+        "head_dim": state.head_dim,
+        "tp": cache.tp,
+        "groups": groups,
+        "state_size": state.state_size,
+        "taps": state.conv_kernel,
+        "ahead": cache.num_spec_tokens,
+        "conv_itemsize": cache.state_itemsize,
+        "state_itemsize": itemsize,
+    }
+    expression = f"{conv} + heads * head_dim // tp * state_size * state_itemsize"
+    return compute("bytes of a request's state in one layer", expression, "bytes", symbols)
 
 
 def tokens_held(

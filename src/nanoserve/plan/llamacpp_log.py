@@ -7,24 +7,26 @@ Source: `llama-context.cpp`, `llama-kv-cache*.cpp`, `llama-model.cpp` and `ggml-
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
-from nanoserve.plan.log_errors import ErrorPattern, StageMark, find_error
+from nanoserve.plan.log_errors import BootMarks, ErrorPattern, StageMark
+from nanoserve.plan.log_format import LogFormat
 from nanoserve.plan.log_patterns import (
     NUMBER,
     Figure,
     count,
-    find_figures,
     line_pattern,
     mib,
     number,
+    number_after,
     positions,
     sized,
 )
-from nanoserve.plan.logged_boot import Findings, LoggedBoot, LoggedError
+from nanoserve.plan.logged_boot import Findings, LoggedError
 from nanoserve.units import MIB
 
-MARKS = (
+_SIGNS = (
     "llama_model_loader:",
     "llama_context:",
     "llama_new_context_with_model:",
@@ -40,25 +42,39 @@ MARKS = (
     "cudaMalloc failed",
     "llama-server",
     "memory.required.kv=",
+    "common_init_from_params",
+    "llama_params_fit",
 )
-START = "llama_model_loader: loaded meta data"
-_READY = ("server is listening on", "HTTP server listening", "main: server is listening")
+_READY = ("server is listening on", "HTTP server listening", "llama runner started in")
 _HOST_DEVICES = ("cpu", "host")
+_BEFORE_CHARS = 500  # between a failed allocation and the line that says what it was for
 
 _OLLAMA = r"=\"?\[?([\d.]{1,12} [KMG]i?B)"  # what its runner estimates before llama.cpp starts
 
-_PATTERNS = (
+_LINES = (
     line_pattern("build: ", r"build: (\d{3,6})", Figure("version", str)),
     line_pattern("general.name", r"general\.name.{0,20}?= (.{1,80}?) llama", Figure("model", str)),
-    line_pattern("n_ctx = ", rf"n_ctx = {NUMBER}", Figure("max_model_len", count)),
-    line_pattern("n_seq_max = ", rf"n_seq_max = {NUMBER}", Figure("max_num_seqs", count)),
-    line_pattern("n_batch = ", rf"n_batch = {NUMBER}", Figure("max_num_batched_tokens", count)),
+    number_after("n_ctx =", Figure("max_model_len", count)),
+    number_after("n_seq_max =", Figure("max_num_seqs", count)),
+    number_after("n_batch =", Figure("max_num_batched_tokens", count)),
+    number_after("n_ubatch =", Figure("micro_batch_tokens", count)),
+    line_pattern(
+        "offloaded ",
+        r"offloaded (\d{1,4})/(\d{1,4}) layers to GPU",
+        Figure("num_device_layers", count),
+        Figure("num_layers", count),
+    ),
     line_pattern("type_k = ", r"type_k = '(\w{2,10})'", Figure("kv_cache_dtype", str)),
-    line_pattern("kv_size = ", rf"kv_size = {NUMBER}", Figure("pool_tokens", count, "max")),
+    number_after("kv_size =", Figure("pool_tokens", count, "max")),
     line_pattern("memory.weights.total=", _OLLAMA, Figure("weight_bytes", sized, "max")),
     line_pattern("memory.required.kv=", _OLLAMA, Figure("pool_bytes", sized, "max")),
     line_pattern("memory.graph.full=", _OLLAMA, Figure("activation_bytes", sized, "max")),
     line_pattern("memory.available=", _OLLAMA, Figure("free_bytes", sized, "max")),
+    line_pattern(
+        "projected to use",
+        rf"use [\d.]{{1,12}} MiB of device memory vs. {NUMBER} MiB of free",
+        Figure("free_bytes", mib, "first"),
+    ),
     line_pattern("KV self size", rf"size = {NUMBER} MiB", Figure("pool_bytes", mib)),
     line_pattern(
         "llama_kv_cache",
@@ -66,29 +82,34 @@ _PATTERNS = (
         Figure("pool_tokens", count, "max"),  # of several caches, the one that holds everything
     ),
 )
-_BUFFER = re.compile(
-    r"(?P<device>[\w.+-]{2,24}) (?P<kind>model|KV|RS|compute) buffer size = "
+_BUFFER = re.compile(  # the first versions left `model` out
+    r"(?P<device>[\w.+-]{2,24}) (?:(?P<kind>model|KV|RS|compute) )?buffer size = "
     r"(?P<mib>[\d.]{1,12}) MiB"
 )
 _BUFFER_FIELDS = {
+    None: "weight_bytes",
     "model": "weight_bytes",
     "KV": "pool_bytes",
     "RS": "pool_bytes",  # recurrent state: what other layers hold of a request
     "compute": "activation_bytes",
 }
 _FREE = re.compile(r"- (\d{2,7}) MiB free")
+_TOTAL = re.compile(r"(?<!Total )VRAM: (\d{2,7}) MiB")
 _NEEDED = re.compile(r"allocating ([\d.]{1,12}) MiB on device")
-_OUT_OF_MEMORY = (
+_SPECIFIC = (
     ErrorPattern("failed to allocate buffer for kv cache", "out of memory", None, "pool"),
     ErrorPattern("failed to allocate buffer for the KV cache", "out of memory", None, "pool"),
     ErrorPattern("failed to allocate compute", "out of memory", None, "profile"),
     ErrorPattern("error loading model: unable to allocate", "out of memory", None, "weights"),
-    ErrorPattern("cudaMalloc failed: out of memory", "out of memory"),
-)
-_REFUSALS = (
     ErrorPattern("unknown model architecture", "unsupported", None, "start"),
     ErrorPattern("error: invalid argument", "option", None, "start"),
 )
+_HINTS = (
+    ErrorPattern("error loading model:", "other error"),
+    ErrorPattern("failed to load model", "unclear"),
+    ErrorPattern("exiting due to model loading error", "unclear"),
+)
+_MALLOC = ErrorPattern("cudaMalloc failed: out of memory", "out of memory")
 _STAGE_MARKS = (
     StageMark("load_tensors:", "weights"),
     StageMark("llama_context:", "pool"),
@@ -100,26 +121,28 @@ _STAGE_MARKS = (
 )
 
 
-def read_llamacpp(text: str) -> LoggedBoot:
-    """Read one boot of llama.cpp. Its figures are sums over all GPUs.
+def _add_buffers(text: str, findings: Findings) -> None:
+    """Add the sums of buffers, and of what the cards had and had free."""
+    for name, (num_bytes, position) in _buffers(text).items():
+        findings.put(name, num_bytes, "last", position)
+    for name, anchor, regex in (
+        ("free_bytes", "MiB free", _FREE),
+        ("total_bytes", "VRAM:", _TOTAL),
+    ):
+        found = list(_around(text, anchor, regex))
+        if found:
+            findings.put(name, sum(size for size, _ in found) * MIB, "first", found[0][1])
+            findings.put("num_devices", len(found), "first")
 
-    Args:
-        text: As `log_text.plain_log` returns it.
+
+def _buffers(text: str) -> dict[str, tuple[int, int]]:
+    """Sum the buffers of each kind over the GPUs, or over the host where there is no GPU.
+
+    Returns:
+        Bytes, and where the first of them stands, by the field they belong to.
     """
-    findings = Findings()
-    find_figures(text, _PATTERNS, findings)
-    for name, num_bytes in _buffers(text).items():
-        findings.put(name, num_bytes)
-    free_mib = [int(match) for match in _windows(text, "MiB free", _FREE)]
-    findings.put("free_bytes", sum(free_mib) * MIB or None)
-    is_ready = any(anchor in text for anchor in _READY)
-    boot = LoggedBoot(engine="llama.cpp", is_ready=is_ready, error=_error(text))
-    return findings.complete(boot)
-
-
-def _buffers(text: str) -> dict[str, int]:
-    """Sum the buffers of each kind over the GPUs, or over the host where there is no GPU."""
     sizes: dict[tuple[bool, str], float] = {}
+    places: dict[tuple[bool, str], int] = {}
     for position in positions(text, " buffer size ="):
         match = _BUFFER.search(text, max(0, position - 34), position + 40)
         size = None if match is None else number(match["mib"])
@@ -128,26 +151,36 @@ def _buffers(text: str) -> dict[str, int]:
         is_host = any(word in match["device"].casefold() for word in _HOST_DEVICES)
         key = (is_host, _BUFFER_FIELDS[match["kind"]])
         sizes[key] = sizes.get(key, 0.0) + size
+        places.setdefault(key, position)
     on_host = not any(not is_host for is_host, _ in sizes)
     return {
-        name: round(size * MIB) for (is_host, name), size in sizes.items() if is_host == on_host
+        key[1]: (round(size * MIB), places[key]) for key, size in sizes.items() if key[0] == on_host
     }
 
 
-def _windows(text: str, anchor: str, regex: re.Pattern[str]) -> list[str]:
-    """Return the first group of an expression that ends at the anchor, wherever that stands."""
-    found = (
-        regex.search(text, max(0, position - 12), position + len(anchor))
-        for position in positions(text, anchor)
-    )
-    return [match[1] for match in found if match is not None]
+def _around(text: str, anchor: str, regex: re.Pattern[str]) -> Iterator[tuple[int, int]]:
+    """Yield the number an expression finds around each of an anchor's places, and the place."""
+    for position in positions(text, anchor):
+        match = regex.search(text, max(0, position - 12), position + len(anchor) + 14)
+        if match is not None:
+            yield int(match[1]), position
 
 
-def _error(text: str) -> LoggedError | None:
-    """Return what stopped it: the line after a failed allocation says what it was for."""
-    for pattern in _OUT_OF_MEMORY:
-        if pattern.anchor in text:
-            needed = _NEEDED.search(text, max(0, text.find("allocating ")))
-            error = find_error(text, (pattern,), _STAGE_MARKS, (), {})
-            return error and replace(error, need_bytes=mib(needed[1]) if needed else None)
-    return find_error(text, _REFUSALS, _STAGE_MARKS, (), {})
+def _add_need(text: str, error: LoggedError) -> LoggedError:
+    """Add what was asked for: it stands in the line before the one that says for what."""
+    start = max(0, (error.position or 0) - _BEFORE_CHARS)
+    asked = list(_NEEDED.finditer(text, start, (error.position or 0) + _BEFORE_CHARS))
+    is_memory = error.kind == "out of memory" and error.need_bytes is None
+    return replace(error, need_bytes=mib(asked[0][1])) if asked and is_memory else error
+
+
+LLAMACPP_LOG = LogFormat(
+    engine="llama.cpp",
+    signs=_SIGNS,
+    start="llama_model_loader: loaded meta data",
+    ready=_READY,
+    lines=_LINES,
+    marks=BootMarks(_SPECIFIC, _STAGE_MARKS, (), (_MALLOC, *_HINTS)),
+    add_figures=_add_buffers,
+    amend_error=_add_need,
+)

@@ -48,6 +48,20 @@ def line_pattern(anchor: str, regex: str, *figures: Figure) -> LinePattern:
     return LinePattern(anchor, re.compile(regex), figures)
 
 
+def number_after(anchor: str, *figures: Figure) -> LinePattern:
+    """Return the pattern of a number that stands right after its anchor."""
+    return line_pattern(anchor, rf"{re.escape(anchor)}\s?{NUMBER}", *figures)
+
+
+def setting(name: str, *figures: Figure) -> tuple[LinePattern, LinePattern]:
+    """Return the patterns of an option: `name=1`, `'name': 1`, and the flag `--name 1`."""
+    flag = f"--{name.replace('_', '-')}"
+    return (
+        line_pattern(name, rf"{name}['\"]?(?:=|:\s?){NUMBER}", *figures),
+        line_pattern(flag, rf"{flag}[= ]{NUMBER}(?![\w.])", *figures),
+    )
+
+
 def find_figures(text: str, patterns: tuple[LinePattern, ...], findings: Findings) -> None:
     """Put every figure that the patterns find into `findings`."""
     for pattern in patterns:
@@ -57,7 +71,7 @@ def find_figures(text: str, patterns: tuple[LinePattern, ...], findings: Finding
                 continue
             for figure, group in zip(pattern.figures, match.groups(), strict=False):
                 if group is not None:
-                    findings.put(figure.name, figure.read(group), figure.keep)
+                    findings.put(figure.name, figure.read(group), figure.keep, position)
 
 
 def positions(text: str, anchor: str) -> Iterator[int]:
@@ -96,6 +110,11 @@ def gib(text: str) -> int | None:
     """Read a number of GiB as bytes."""
     value = number(text)
     return None if value is None else round(value * GIB)
+
+
+def sized_or_gib(text: str) -> int | None:
+    """Read a size with its unit, or a bare number of GiB, as bytes."""
+    return sized(text) if text[-1:].isalpha() else gib(text)
 
 
 def mib(text: str) -> int | None:

@@ -1,15 +1,15 @@
-"""From a pasted log to plain text: colours, rank prefixes and line wraps taken out.
+"""From a log file's bytes to plain text: encoding, colours, rank prefixes and line wraps undone.
 
 Knows no engine's wording. Every step is linear in the text, whatever it holds.
 """
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-MAX_CHARS = (
-    64 * 1024 * 1024
-)  # of a log; what comes before is dropped, since a boot fails at its end
+MAX_BYTES = 64 * 1024 * 1024  # read of a log, from its end, since that is where a boot fails
 _CONTROL = re.compile(
     r"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b\][^\x07\x1b]{0,200}\x07|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 )
@@ -18,8 +18,11 @@ _PREFIX = re.compile(
     r"\s{0,40}(?:"
     r"\((?:[A-Za-z_]{1,40}[\w.:/-]{0,40})(?:\s(?:rank=\d{1,4}|pid=\d{1,10})(?:,\s?ip=[\d.]{7,15})?){0,3}\)"
     r"|\[rank\d{1,4}\]:"
-    r"|\[[\w.-]{1,40}\](?=\s{1,40}\||\s(?:INFO|ERROR|WARNING))"
+    r"|\[[\w.-]{1,40}\](?=\s{1,40}\||\s(?:INFO|ERROR|WARNING)|\s\d{1,3}\.\d\d\.\d\d\d\.)"
     r"|[\w.-]{1,60}\s{1,40}\|"
+    r"|[A-Z][a-z]{2}\s{1,2}\d{1,2}\s\d\d:\d\d:\d\d\s[\w.-]{1,60}(?=\s[\w.-]{1,60}\[\d)"
+    r"|[\w.-]{1,60}\[\d{1,10}\]:"
+    r"|\[(?:Trace|Debug|Info|Warn|Warning|Error)\]"
     r"|\|"
     r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,\d]{0,10}(?:Z|[+-]\d\d:?\d\d)?"
     r"|(?:INFO|DEBUG|WARNING|ERROR|CRITICAL)\s\d\d-\d\d\s\d\d:\d\d:\d\d(?:[.,]\d{1,6})?"
@@ -33,29 +36,102 @@ _PREFIX = re.compile(
     r"|>{1,3}"
     r")"
 )
-_BLANK_LINES = re.compile(r"\n{2,}")
-_MIN_LINE_CHARS = (
-    16  # on average; a text of shorter lines is no log, and its lines are not looked at
-)
+_MAX_SHORT_LINES = 200_000  # more lines than this that are short on average are no log
+_MIN_LINE_CHARS = 16  # on average, of a text with so many lines; else they are not looked at
 _MAX_PREFIXES = 8
 _MIN_PREFIXED_CHARS = 16  # no line worth reading is shorter than its prefix and a word
 _MIN_WRAP, _MAX_WRAP = 60, 400  # columns of terminals that wrap
 _MIN_WRAPPED_LINES = 3
+_QUOTE_CHARS = 300
+_BYTE_ORDER_MARKS = (
+    (b"\xef\xbb\xbf", "utf-8-sig"),
+    (b"\xff\xfe", "utf-16"),
+    (b"\xfe\xff", "utf-16"),
+)
+_PROBE_BYTES = 4096
+_WIDE_SHARE = 0.4  # of zero bytes in a text of two-byte characters; half where all is ASCII
 
 
-def plain_log(text: str) -> str:
-    """Return the log as one line of plain text, prefixes gone and every gap one space wide.
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line to quote.
+
+    Attributes:
+        number: In the file, from 1.
+        text: Without its prefixes, shortened.
+    """
+
+    number: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlainLog:
+    """A log as one line of plain text, and where its lines began.
+
+    Attributes:
+        text: Prefixes gone and every gap one space wide.
+        starts: Where in `text` each line that is not empty begins; empty where the text was
+            not cut into lines.
+        numbers: The number of each of these lines in the file, from 1.
+    """
+
+    text: str
+    starts: tuple[int, ...] = ()
+    numbers: tuple[int, ...] = ()
+
+    def line_at(self, position: int | None) -> LogLine | None:
+        """Return the line that holds a place in `text`; None where nobody knows."""
+        index = -1 if position is None else bisect_right(self.starts, position) - 1
+        if index < 0:
+            return None
+        end = self.starts[index + 1] if index + 1 < len(self.starts) else len(self.text)
+        line = self.text[self.starts[index] : min(end, self.starts[index] + _QUOTE_CHARS)]
+        return LogLine(self.numbers[index], line.strip())
+
+
+def decode_log(content: bytes) -> str:
+    """Return the text of a file in whatever encoding; what is no character is replaced.
+
+    Windows' shells redirect into UTF-16, with or without a byte order mark.
+    """
+    for mark, encoding in _BYTE_ORDER_MARKS:
+        if content.startswith(mark):
+            return content.decode(encoding, errors="replace")
+    probe = content[:_PROBE_BYTES]
+    odd, even = probe[1::2].count(0), probe[::2].count(0)
+    if max(odd, even) > _WIDE_SHARE * len(probe):
+        encoding = "utf-16-le" if odd > even else "utf-16-be"
+        return content.decode(encoding, errors="replace")
+    return content.decode("utf-8", errors="replace")
+
+
+def plain_log(text: str, first_number: int = 1) -> PlainLog:
+    """Return the log as one line of plain text that knows where its lines were.
 
     Args:
         text: Anything at all.
+        first_number: The number of its first line, where what came before was cut off.
     """
-    text = text[-MAX_CHARS:].replace("\r\n", "\n").replace("\r", "\n")
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     if "\x1b" in text or _CONTROL.search(text):
         text = _CONTROL.sub("", text)
-    text = _BLANK_LINES.sub("\n", _ORPHANED_COLOUR.sub("", text))
-    if len(text) > _MIN_LINE_CHARS * text.count("\n"):
-        text = " ".join(_bare(line) for line in _unwrapped(text.split("\n")))
-    return " ".join(text.split())
+    text = _ORPHANED_COLOUR.sub("", text)
+    num_lines = text.count("\n")
+    if num_lines > _MAX_SHORT_LINES and len(text) < _MIN_LINE_CHARS * num_lines:
+        return PlainLog(" ".join(text.split()))
+    parts: list[str] = []
+    starts: list[int] = []
+    numbers: list[int] = []
+    position = 0
+    for number, line in _unwrapped(text.split("\n"), first_number):
+        words = " ".join(_bare(line).split())
+        if words:
+            parts.append(words)
+            starts.append(position)
+            numbers.append(number)
+            position += len(words) + 1
+    return PlainLog(" ".join(parts), tuple(starts), tuple(numbers))
 
 
 def _bare(line: str) -> str:
@@ -70,17 +146,17 @@ def _bare(line: str) -> str:
     return line[position:]
 
 
-def _unwrapped(lines: list[str]) -> Iterator[str]:
-    """Join lines that a terminal cut at its last column."""
+def _unwrapped(lines: list[str], first_number: int) -> Iterator[tuple[int, str]]:
+    """Yield lines with the number of their first, those joined that a terminal cut."""
     width = _wrap_width(lines)
     pending: list[str] = []
-    for line in lines:
+    for number, line in enumerate(lines, first_number):
         pending.append(line)
         if len(line) != width:
-            yield "".join(pending)
+            yield number - len(pending) + 1, "".join(pending)
             pending = []
     if pending:
-        yield "".join(pending)
+        yield first_number + len(lines) - len(pending), "".join(pending)
 
 
 def _wrap_width(lines: list[str]) -> int | None:

@@ -4,6 +4,8 @@ Every figure may be missing: logs are cut, and engines leave things out. Figures
 GPU's; where ranks differ, the one that decides (least free, smallest pool, most weights).
 """
 
+import operator
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -16,6 +18,11 @@ ErrorKind = Literal[
     "too many requests for state",
     "unsupported",
     "option",
+    "driver",  # no device, or one that this build of the engine cannot use
+    "model not found",
+    "port in use",
+    "host memory",  # the machine's own memory ran out, not the card's
+    "other error",
     "unclear",  # something stopped it, and nothing says what
 ]
 Stage = Literal["start", "weights", "profile", "pool", "capture", "serving"]
@@ -34,6 +41,10 @@ class LoggedError:
         need_tokens: The same in tokens, for engines that compare those.
         have_tokens: The same in tokens.
         fitting_len: The longest length that the engine itself would have served.
+        fitting_seqs: The most requests at once that it would have taken.
+        others_bytes: What other processes held of the device.
+        advice: Flags that the engine itself planned again with; nanoserve's refusals have them.
+        position: Where in the plain log it stands.
     """
 
     kind: ErrorKind
@@ -44,6 +55,10 @@ class LoggedError:
     need_tokens: int | None = None
     have_tokens: int | None = None
     fitting_len: int | None = None
+    fitting_seqs: int | None = None
+    others_bytes: int | None = None
+    advice: tuple[str, ...] = ()
+    position: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +71,13 @@ class LoggedBoot:
         model: As printed.
         total_bytes: All memory of the device.
         free_bytes: What was free when the engine started.
+        loaded_free_bytes: What was free once the weights were loaded.
+        left_bytes: What was free once the boot was done.
         utilization: Share of the total (SGLang: of what was free) that the engine may hold.
         budget_bytes: The bytes that share comes to, where the log multiplies it out.
+        reserve_bytes: What is kept free, where the log says so itself.
+        own_bytes: What the process held before it loaded anything.
+        others_bytes: What other processes hold.
         weight_bytes: The weights.
         consumed_bytes: Weights and what is held outside the allocator, where logged as one.
         activation_bytes: The profiled step's peak.
@@ -74,12 +94,17 @@ class LoggedBoot:
         max_model_len: Longest request served.
         max_num_seqs: Most requests at once.
         max_num_batched_tokens: Token budget of a step.
+        micro_batch_tokens: Rows of one pass of llama.cpp, its `n_ubatch`.
         tensor_parallel: GPUs that share each layer.
+        num_devices: GPUs that a summed figure is of; llama.cpp's are sums.
+        num_layers: Layers of the model, as llama.cpp counts them.
+        num_device_layers: How many of them lie on GPUs.
         kv_cache_dtype: As printed.
         is_eager: Whether nothing is recorded; None where the log does not say.
         is_ready: Whether the server said that it serves.
         error: What stopped it; None where the log shows nothing of the kind.
         num_preemptions: Most preemptions that a line of the log counted.
+        positions: Where in the plain log each figure stands, by its field's name.
     """
 
     engine: str | None = None
@@ -87,8 +112,13 @@ class LoggedBoot:
     model: str | None = None
     total_bytes: int | None = None
     free_bytes: int | None = None
+    loaded_free_bytes: int | None = None
+    left_bytes: int | None = None
     utilization: float | None = None
     budget_bytes: int | None = None
+    reserve_bytes: int | None = None
+    own_bytes: int | None = None
+    others_bytes: int | None = None
     weight_bytes: int | None = None
     consumed_bytes: int | None = None
     activation_bytes: int | None = None
@@ -104,18 +134,25 @@ class LoggedBoot:
     max_model_len: int | None = None
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
+    micro_batch_tokens: int | None = None
     tensor_parallel: int | None = None
+    num_devices: int | None = None
+    num_layers: int | None = None
+    num_device_layers: int | None = None
     kv_cache_dtype: str | None = None
     is_eager: bool | None = None
     is_ready: bool = False
     error: LoggedError | None = None
     num_preemptions: int | None = None
+    positions: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     @property
     def is_empty(self) -> bool:
         """Whether the text held no figure and no error."""
         return all(
-            getattr(self, one.name) in (None, False) for one in fields(self) if one.name != "engine"
+            getattr(self, one.name) in (None, False)
+            for one in fields(self)
+            if one.name not in ("engine", "positions")
         )
 
     @property
@@ -146,23 +183,34 @@ class Findings:
     """
 
     values: dict[str, Any] = field(default_factory=dict)
+    positions: dict[str, int] = field(default_factory=dict)
 
-    def put(self, name: str, value: int | float | str | bool | None, keep: str = "last") -> None:
+    def put(
+        self,
+        name: str,
+        value: int | float | str | bool | None,
+        keep: str = "last",
+        position: int | None = None,
+    ) -> None:
         """Store a figure.
 
         Args:
             name: A field of `LoggedBoot`.
             value: None is ignored.
             keep: Which of several stays: `first`, `last`, `min` or `max`.
+            position: Where in the text it stands.
         """
         if value is None:
             return
         old = self.values.get(name)
-        if old is None or keep == "last":
+        if old is None or keep == "last" or (keep in _BETTER and _BETTER[keep](value, old)):
             self.values[name] = value
-        elif keep in ("min", "max"):
-            self.values[name] = min(old, value) if keep == "min" else max(old, value)
+            if position is not None:
+                self.positions[name] = position
 
     def complete(self, boot: LoggedBoot) -> LoggedBoot:
         """Return the boot with every figure found."""
-        return replace(boot, **self.values)
+        return replace(boot, positions=self.positions, **self.values)
+
+
+_BETTER = {"min": operator.lt, "max": operator.gt}

@@ -5,43 +5,40 @@ Their wording is made in `boot_report`, `boot_info`, `boot_plan`, `kv_plan` and
 """
 
 import re
+from dataclasses import replace
 
-from nanoserve.plan.log_errors import ErrorPattern, StageMark, failed_memory, find_error
-from nanoserve.plan.log_patterns import (
-    NUMBER,
-    Figure,
-    count,
-    find_figures,
-    line_pattern,
-    number,
-    sized,
-)
-from nanoserve.plan.logged_boot import Findings, LoggedBoot
+from nanoserve.plan.log_errors import BootMarks, ErrorPattern, StageMark
+from nanoserve.plan.log_format import LogFormat
+from nanoserve.plan.log_patterns import NUMBER, Figure, count, line_pattern, number, sized
+from nanoserve.plan.logged_boot import Findings, LoggedError
 
-MARKS = (
+_SIGNS = (
     "memory planned measured residual",
     "nanoserve ",
+    "nanoserve: ",
     " blocks of ",
     "cannot hold one request of",
     "Boot stopped at '",
     "The weights do not fit on",
     "do not fit together on",
 )
-START = "nanoserve "
-_READY = re.compile(r"ready in [\d.]{1,8} s; ")
+_READY = " on http://"  # `ready in` alone is also in `already in use`
 _SIZE = r"(-?[\d.,]{1,20} [MG]iB)"
 _TABLE = "memory planned measured residual"
 _TABLE_CHARS = 1200
 _ROWS = {
     "weights": "weight_bytes",
     "driver context": "non_torch_bytes",
+    "this process at start": "own_bytes",
+    "other processes": "others_bytes",
+    "reserve": "reserve_bytes",
     "kv pool": "pool_bytes",
     "activations": "activation_bytes",
     "capture": "graph_bytes",
     "total": "total_bytes",
 }
 
-_PATTERNS = (
+_LINES = (
     line_pattern("nanoserve ", r"nanoserve v?(\d+\.\d+[\w.+-]{0,30})", Figure("version", str)),
     line_pattern("ready in ", r"ready in [\d.]{1,8} s; (\S{1,200}) on ", Figure("model", str)),
     line_pattern(
@@ -58,6 +55,7 @@ _PATTERNS = (
         Figure("max_model_len", count),
     ),
 )
+_ADVICE = re.compile(r"Any one of these would do: (--[^.]{1,400}?)\.(?: |$)")
 _NEED = (
     r".{0,400}?It needs (?P<need_bytes>[\d.,]{1,20} [MG]iB); (?P<have_bytes>-?[\d.,]{1,20} [MG]iB)"
 )
@@ -70,7 +68,9 @@ _REFUSALS = (
     ErrorPattern("do not fit together on", "no room for pool", re.compile(_NEED), "pool"),
     ErrorPattern("The weights do not fit on", "out of memory", re.compile(_NEED), "weights"),
     ErrorPattern("No decode step can be captured", "option", None, "capture"),
+    ErrorPattern("nanoserve: --", "option", None, "start"),
     ErrorPattern("Supported: ", "unsupported", None, "start"),
+    ErrorPattern("There is no file or folder", "model not found", None, "start"),
 )
 _STAGE_MARKS = (
     StageMark("Boot stopped at 'weights'", "weights"),
@@ -81,45 +81,37 @@ _STAGE_MARKS = (
     StageMark("weights ", "profile"),
     StageMark("profile ", "pool"),
     StageMark("pool ", "capture"),
-    StageMark("ready in ", "serving"),
+    StageMark(_READY, "serving"),
 )
-_READERS = {
-    "need_tokens": count,
-    "fitting_len": count,
-    "need_bytes": sized,
-    "have_bytes": sized,
-}
 
 
-def read_nanoserve(text: str) -> LoggedBoot:
-    """Read one boot of this server.
-
-    Args:
-        text: As `log_text.plain_log` returns it.
-    """
-    findings = Findings()
-    find_figures(text, _PATTERNS, findings)
-    for name, num_bytes in _table(text).items():
-        findings.put(name, num_bytes)
-    findings.put("total_bytes", failed_memory(text).total_bytes, "first")
-    boot = LoggedBoot(
-        engine="nanoserve",
-        is_ready=_READY.search(text) is not None,
-        error=find_error(text, _REFUSALS, _STAGE_MARKS, (), _READERS),
-    )
-    return findings.complete(boot)
-
-
-def _table(text: str) -> dict[str, int]:
-    """Return the rows of the budget table: measured bytes, planned where nobody measured."""
-    start = text.find(_TABLE)
-    if start < 0:
-        return {}
-    window = text[start + len(_TABLE) : start + _TABLE_CHARS]
-    rows = {}
+def _add_table(text: str, findings: Findings) -> None:
+    """Add the rows of the budget table: measured bytes, planned where nobody measured."""
+    table = text.find(_TABLE)
+    if table < 0:
+        return
+    start = table + len(_TABLE)
     for row, name in _ROWS.items():
-        match = re.search(rf" {row} {_SIZE}(?: {_SIZE}| -)?", window)
-        num_bytes = None if match is None else sized(match[2] or match[1])
-        if num_bytes is not None:
-            rows[name] = num_bytes
-    return rows
+        match = re.compile(rf" {row} {_SIZE}(?: {_SIZE}| -)?").search(
+            text, start, start + _TABLE_CHARS
+        )
+        if match is not None:
+            findings.put(name, sized(match[2] or match[1]), "last", match.start() + 1)
+
+
+def _add_advice(text: str, error: LoggedError) -> LoggedError:
+    """Add the flags that the refusal names: it planned again with each."""
+    advice = _ADVICE.search(text, error.position or 0)
+    return error if advice is None else replace(error, advice=tuple(advice[1].split("; ")))
+
+
+NANOSERVE_LOG = LogFormat(
+    engine="nanoserve",
+    signs=_SIGNS,
+    start="nanoserve ",
+    ready=(_READY,),
+    lines=_LINES,
+    marks=BootMarks(_REFUSALS, _STAGE_MARKS, (), (ErrorPattern("nanoserve: ", "unclear"),)),
+    add_figures=_add_table,
+    amend_error=_add_advice,
+)

@@ -34,11 +34,16 @@ _GAUGES = {
     "num_running_reqs": "num_running",
     "num_requests_waiting": "num_waiting",
     "num_queue_reqs": "num_waiting",
+    "queue_req": "num_waiting",
+    "num_requests_swapped": "num_waiting",
+    "num_retracted_reqs": "num_preemptions",
     "kv_cache_usage_perc": "pool_usage",
     "gpu_cache_usage_perc": "pool_usage",
     "token_usage": "pool_usage",
     "max_total_num_tokens": "pool_tokens",
+    "max_running_requests": "max_num_seqs",
 }
+_LARGEST = ("pool_usage", "pool_tokens", "max_num_seqs")  # of several engines, the largest
 _ENGINES = ("vllm", "sglang", "nanoserve")
 _PREFIXES = tuple(f"{engine}{mark}" for engine in _ENGINES for mark in (":", "_"))
 _PERCENT = 100.0
@@ -64,6 +69,7 @@ class ServingMetrics:
         pool_usage: Share of the pool that is held, 0 to 1, likewise; of several engines, the
             fullest.
         pool_tokens: Tokens that the pool holds.
+        max_num_seqs: Most requests at once.
     """
 
     engine: str | None = None
@@ -74,6 +80,7 @@ class ServingMetrics:
     num_waiting: int | None = None
     pool_usage: float | None = None
     pool_tokens: int | None = None
+    max_num_seqs: int | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -81,20 +88,24 @@ class ServingMetrics:
         return self.num_running is None and self.pool_usage is None and not self.num_preemptions
 
 
-def read_metrics(text: str) -> ServingMetrics:
+def read_metrics(text: str, plain: str | None = None) -> ServingMetrics:
     """Return what a scrape, several, or a log's periodic lines say.
 
     Args:
         text: Anything.
+        plain: The same as `log_text.plain_log` makes it, where that is at hand.
     """
     scraped = _read_scrapes(text)
-    return _read_log_lines(text) if scraped.is_empty else scraped
+    if not scraped.is_empty:
+        return scraped
+    return _read_log_lines(plain_log(text).text if plain is None else plain)
 
 
 def _read_scrapes(text: str) -> ServingMetrics:
     """Sum each name over its label sets, the pool's usage apart: there the fullest counts."""
     series: dict[str, list[float]] = {}
-    for line in text.splitlines():
+    is_page = any(prefix in text for prefix in _PREFIXES)
+    for line in text.splitlines() if is_page else ():
         sample = _sample(line.strip())
         if sample is not None and (sample[0] in series or len(series) < _MAX_SERIES):
             series.setdefault(sample[0], []).append(sample[1])
@@ -108,7 +119,7 @@ def _read_scrapes(text: str) -> ServingMetrics:
         is_counter = name in _COUNTERS
         value = max(0.0, values[-1] - values[0]) if is_counter and len(values) > 1 else values[-1]
         old = totals.get(field, 0.0)
-        totals[field] = max(old, value) if field in ("pool_usage", "pool_tokens") else old + value
+        totals[field] = max(old, value) if field in _LARGEST else old + value
     pool_tokens = _configured_tokens(text)
     if pool_tokens:
         totals.setdefault("pool_tokens", pool_tokens)
@@ -160,8 +171,7 @@ _LOG_LINES = (
 )
 
 
-def _read_log_lines(text: str) -> ServingMetrics:
-    plain = plain_log(text)
+def _read_log_lines(plain: str) -> ServingMetrics:
     findings = Findings()
     find_figures(plain, _LOG_LINES, findings)
     values = {name: float(value) for name, value in findings.values.items() if value is not None}

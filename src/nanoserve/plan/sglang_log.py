@@ -4,9 +4,8 @@ Source: `model_runner.py`, `memory_pool.py`, `cuda_graph_runner.py` and `schedul
 these versions.
 """
 
-from dataclasses import replace
-
-from nanoserve.plan.log_errors import ErrorPattern, StageMark, failed_memory, find_error
+from nanoserve.plan.log_errors import BootMarks, ErrorPattern, StageMark
+from nanoserve.plan.log_format import LogFormat
 from nanoserve.plan.log_patterns import (
     NUMBER,
     QUOTED,
@@ -15,11 +14,12 @@ from nanoserve.plan.log_patterns import (
     find_figures,
     gib,
     line_pattern,
+    number_after,
     share,
 )
-from nanoserve.plan.logged_boot import Findings, LoggedBoot
+from nanoserve.plan.logged_boot import Findings
 
-MARKS = (
+_SIGNS = (
     "server_args=",
     "sglang",
     "Load weight begin",
@@ -31,15 +31,15 @@ MARKS = (
     "The server is fired up",
     "--mem-fraction-static",
 )
-START = "server_args="
 _READY = "The server is fired up"
 
-_PATTERNS = (
+_LINES = (
     line_pattern("model_path=", rf"model_path={QUOTED}", Figure("model", str, "first")),
     line_pattern("sglang version", r"version:? v?([\w.+-]{3,40})", Figure("version", str)),
-    line_pattern("tp_size=", rf"tp_size={NUMBER}", Figure("tensor_parallel", count)),
+    number_after("tp_size=", Figure("tensor_parallel", count)),
+    number_after("mem_fraction_static=", Figure("utilization", share)),
     line_pattern(
-        "mem_fraction_static=", rf"mem_fraction_static={NUMBER}", Figure("utilization", share)
+        "--mem-fraction-static", rf"-static[= ]{NUMBER}(?![\w.])", Figure("utilization", share)
     ),
     line_pattern(
         "kv_cache_dtype=", r"kv_cache_dtype=['\"]?(\w{2,30})", Figure("kv_cache_dtype", str)
@@ -57,19 +57,14 @@ _PATTERNS = (
         rf"#tokens: {NUMBER},",
         Figure("pool_tokens", count, "max"),  # a draft model's pool is the smaller one
     ),
+    number_after("max_total_num_tokens=", Figure("pool_tokens", count, "min")),
+    number_after("available_gpu_mem=", Figure("left_bytes", gib, "min")),
+    number_after("context_len=", Figure("max_model_len", count)),
+    number_after("context_length=", Figure("max_model_len", count)),
+    number_after("max_running_requests=", Figure("max_num_seqs", count)),
+    number_after("chunked_prefill_size=", Figure("max_num_batched_tokens", count)),
     line_pattern(
-        "max_total_num_tokens=",
-        rf"max_total_num_tokens={NUMBER}",
-        Figure("pool_tokens", count, "min"),
-    ),
-    line_pattern("context_len=", rf"context_len={NUMBER}", Figure("max_model_len", count)),
-    line_pattern(
-        "max_running_requests=", rf"max_running_requests={NUMBER}", Figure("max_num_seqs", count)
-    ),
-    line_pattern(
-        "chunked_prefill_size=",
-        rf"chunked_prefill_size={NUMBER}",
-        Figure("max_num_batched_tokens", count),
+        "Load weight end", rf"avail mem={NUMBER}\s?GB", Figure("loaded_free_bytes", gib, "min")
     ),
     line_pattern(
         "Capture cuda graph end",
@@ -87,15 +82,12 @@ _POOL_LINES = (
     line_pattern(
         "KV Cache is allocated", rf"KV size: {NUMBER}\s?GB", Figure("pool_bytes", gib, "max")
     ),
-    line_pattern(
-        "Load weight end", rf"avail mem={NUMBER}\s?GB", Figure("loaded_bytes", gib, "min")
-    ),
 )
 _REFUSALS = (
     ErrorPattern("Not enough memory. Please try to increase", "no room for pool", None, "pool"),
     ErrorPattern("Not enough memory; please try to increase", "no room for pool", None, "pool"),
+    ErrorPattern("Not enough memory to allocate KV cache", "no room for pool", None, "pool"),
     ErrorPattern("max_mamba_cache_size is too small", "too many requests for state", None, "pool"),
-    ErrorPattern("Capture cuda graph failed", "unclear", None, "capture"),
     ErrorPattern("The memory capacity is unbalanced", "memory changed while measuring"),
     ErrorPattern("Unsupported architectures", "unsupported", None, "start"),
     ErrorPattern("are not supported for now", "unsupported", None, "start"),
@@ -121,32 +113,34 @@ _TRACE_MARKS = (
 )
 
 
-def read_sglang(text: str) -> LoggedBoot:
-    """Read one boot of SGLang.
-
-    Args:
-        text: As `log_text.plain_log` returns it.
-    """
-    findings = Findings()
-    find_figures(text, _PATTERNS, findings)
-    _add_pool(text, findings)
-    findings.put("total_bytes", failed_memory(text).total_bytes, "first")
-    error = find_error(text, _REFUSALS, _STAGE_MARKS, _TRACE_MARKS, {})
-    if error is not None and error.kind == "unclear" and "out of memory" in error.text:
-        error = replace(error, kind="out of memory")
-    boot = LoggedBoot(engine="sglang", is_ready=_READY in text, error=error)
-    return findings.complete(boot)
-
-
 def _add_pool(text: str, findings: Findings) -> None:
     """Sum keys and values, and take weights from what was free before and after them."""
     parts = Findings()
     find_figures(text, _POOL_LINES, parts)
     keys, values = parts.values.get("key_bytes"), parts.values.get("value_bytes")
     if isinstance(keys, int) and isinstance(values, int):
-        findings.put("pool_bytes", keys + values)
+        findings.put("pool_bytes", keys + values, "last", parts.positions["key_bytes"])
     else:
-        findings.put("pool_bytes", parts.values.get("pool_bytes"))
-    before, after = findings.values.get("free_bytes"), parts.values.get("loaded_bytes")
+        findings.put(
+            "pool_bytes", parts.values.get("pool_bytes"), "last", parts.positions.get("pool_bytes")
+        )
+    before, after = findings.values.get("free_bytes"), findings.values.get("loaded_free_bytes")
     if isinstance(before, int) and isinstance(after, int):
-        findings.put("weight_bytes", before - after, "first")
+        position = findings.positions["loaded_free_bytes"]
+        findings.put("weight_bytes", before - after, "first", position)
+
+
+SGLANG_LOG = LogFormat(
+    engine="sglang",
+    signs=_SIGNS,
+    start="server_args=",
+    ready=(_READY,),
+    lines=_LINES,
+    marks=BootMarks(
+        _REFUSALS,
+        _STAGE_MARKS,
+        _TRACE_MARKS,
+        (ErrorPattern("Capture cuda graph failed", "unclear", None, "capture"),),
+    ),
+    add_figures=_add_pool,
+)

@@ -40,7 +40,7 @@ def check_tp(shape: ModelShape, tp: int) -> None:
         return
     would_do = ", ".join(map(str, valid_tp(shape)))
     message = (
-        f"--tensor-parallel-size {tp} does not divide this model: {problem}. "
+        f"--tp {tp} does not divide this model: {problem}. "
         f"Up to {_MOST_RANKS} these do: {would_do}."
     )
     raise OptionError(message)
@@ -119,20 +119,52 @@ def plan_stages(shape: ModelShape, pp: int, tp: int = 1) -> tuple[Stage, ...]:
 
     Example: Llama 3.1 8B in bf16 on 4 stages is 4.23 GiB on the first, not a quarter, 3.74.
     """
-    sizes = _stage_sizes(len(shape.layers), pp)
+    return tuple(
+        Stage(part.first_layer, part.num_layers, part.rank_params(tp))
+        for part in stage_weights(shape, pp)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StageWeights:
+    """The weights of one pipeline stage, before its ranks divide them.
+
+    Attributes:
+        first_layer: Number of its first layer.
+        num_layers: Layers in it.
+        outside: Weights outside the layers.
+        layers: The layers.
+    """
+
+    first_layer: int
+    num_layers: int
+    outside: tuple[Weight, ...]
+    layers: tuple[LayerShape, ...]
+
+    def rank_params(self, tp: int) -> int:
+        """Return the parameters that one of `tp` ranks holds."""
+        outside = sum(params_on_rank(weight, 1, tp) for weight in self.outside)
+        return outside + _rank_params(self.layers, tp)
+
+
+def stage_weights(shape: ModelShape, pp: int) -> tuple[StageWeights, ...]:
+    """Divide the weights among stages; see `plan_stages`.
+
+    Raises:
+        OptionError: There are more stages than layers.
+    """
     stages, first = [], 0
-    for rank, size in enumerate(sizes):
-        layers = shape.layers[first : first + size]
+    for rank, size in enumerate(_stage_sizes(len(shape.layers), pp)):
         outside = _outside(shape, is_first=rank == 0, is_last=rank == pp - 1)
-        num_params = _rank_params(layers, tp) + sum(params_on_rank(w, 1, tp) for w in outside)
-        stages.append(Stage(first, size, num_params))
+        layers = shape.layers[first : first + size]
+        stages.append(StageWeights(first, size, tuple(outside), layers))
         first += size
     return tuple(stages)
 
 
 def _stage_sizes(num_layers: int, pp: int) -> list[int]:
     if not 1 <= pp <= num_layers:
-        message = f"--pipeline-parallel-size {pp} is not between 1 and the {num_layers} layers."
+        message = f"--pp {pp} is not between 1 and the {num_layers} layers."
         raise OptionError(message)
     each, rest = divmod(num_layers, pp)
     return [each + (1 if pp - 1 - rest <= rank < pp - 1 else 0) for rank in range(pp)]

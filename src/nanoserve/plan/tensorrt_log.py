@@ -4,20 +4,24 @@ Source: `kvCacheManager.cpp`, `trtGptModelInflightBatching.cpp`, `_util.py` (KV 
 creator) and `model_loader.py`.
 """
 
-from nanoserve.plan.log_errors import ErrorPattern, StageMark, failed_memory, find_error
+import re
+
+from nanoserve.plan.log_errors import BootMarks, ErrorPattern, StageMark
+from nanoserve.plan.log_format import LogFormat
 from nanoserve.plan.log_patterns import (
     NUMBER,
     Figure,
     count,
-    find_figures,
     gib,
     line_pattern,
+    number_after,
+    setting,
     share,
     sized,
 )
-from nanoserve.plan.logged_boot import Findings, LoggedBoot
+from nanoserve.plan.logged_boot import Findings
 
-MARKS = (
+_SIGNS = (
     "[TensorRT-LLM]",
     "[TRT-LLM]",
     "TensorRT-LLM",
@@ -26,12 +30,17 @@ MARKS = (
     "paged kv cache: total",
     "KV cache primary pool",
     "Number of tokens per block",
+    "bytes for k/v cache",
+    "Loaded engine size:",
+    "TRTGptModel ",
+    "CUDA runtime error in",
+    "Max KV cache pages per sequence",
+    "tokens in paged KV cache",
 )
-START = "TensorRT-LLM version:"
 _READY = ("Engine loaded and ready to serve", "Application startup complete", "Executor started")
 _SIZE = r"(-?[\d.,]{1,20}\s?[KMG]i?B)"
 
-_PATTERNS = (
+_LINES = (
     line_pattern("TensorRT-LLM version:", r"version: v?([\w.+-]{3,40})", Figure("version", str)),
     line_pattern(
         "paged kv cache: total",
@@ -40,11 +49,11 @@ _PATTERNS = (
         Figure("free_bytes", sized, "min"),
     ),
     line_pattern("device total memory", rf"memory {_SIZE}", Figure("total_bytes", sized, "min")),
-    line_pattern("fraction is set", rf"set {NUMBER}", Figure("utilization", share)),
+    number_after("fraction is set", Figure("utilization", share)),
+    *setting("free_gpu_memory_fraction", Figure("utilization", share)),
+    line_pattern("Allocate ", r"Allocate (\d{4,15} bytes) for k/v", Figure("pool_bytes", sized)),
     line_pattern(
-        "free_gpu_memory_fraction",
-        rf"free_gpu_memory_fraction['\"]?(?:=|:\s?){NUMBER}",
-        Figure("utilization", share),
+        "Using ", r"Using (\d{1,12}) tokens in paged KV cache", Figure("pool_tokens", count)
     ),
     line_pattern("Loaded engine size:", rf"size: {_SIZE}", Figure("weight_bytes", sized, "max")),
     line_pattern(
@@ -58,29 +67,33 @@ _PATTERNS = (
         Figure("pool_tokens", count, "min"),
     ),
     line_pattern(
-        "[MemUsageChange] Allocated",
-        rf"Allocated {_SIZE} for max tokens",
-        Figure("pool_bytes", sized, "min"),
-    ),
-    line_pattern(
         "Allocated", rf"Allocated {_SIZE} for max tokens", Figure("pool_bytes", sized, "min")
     ),
-    line_pattern("KV cache primary pool", rf"pool: {NUMBER}", Figure("num_blocks", count, "min")),
-    line_pattern("blocks in KV cache", rf"cache: {NUMBER}", Figure("num_blocks", count, "min")),
-    line_pattern("tokens per block:", rf"block: {NUMBER}", Figure("block_size", count)),
-    line_pattern("max_seq_len=", rf"max_seq_len={NUMBER}", Figure("max_model_len", count)),
+    number_after("KV cache primary pool:", Figure("num_blocks", count, "min")),
+    number_after("blocks in KV cache:", Figure("num_blocks", count, "min")),
+    number_after("primary blocks=", Figure("num_blocks", count, "min")),
+    number_after("tokens per block:", Figure("block_size", count)),
+    number_after("max_seq_len=", Figure("max_model_len", count)),
+    number_after("Adjusted max_seq_len to", Figure("max_model_len", count)),
+    number_after("maxSequenceLen:", Figure("max_model_len", count)),
+    number_after("max_num_requests=", Figure("max_num_seqs", count)),
+    number_after("maxBatchSize:", Figure("max_num_seqs", count)),
+    number_after("max_num_tokens=", Figure("max_num_batched_tokens", count)),
+    number_after("maxNumTokens:", Figure("max_num_batched_tokens", count)),
     line_pattern(
-        "Adjusted max_seq_len to", rf"max_seq_len to {NUMBER}", Figure("max_model_len", count)
-    ),
-    line_pattern("max_num_requests=", rf"max_num_requests={NUMBER}", Figure("max_num_seqs", count)),
-    line_pattern(
-        "max_num_tokens=", rf"max_num_tokens={NUMBER}", Figure("max_num_batched_tokens", count)
+        "Allocated",
+        rf"Allocated {_SIZE} for execution context",
+        Figure("activation_bytes", sized, "max"),
     ),
     line_pattern(
         "(torch + non-torch):", rf"\): {NUMBER} GiB", Figure("consumed_bytes", gib, "max")
     ),
 )
+_MALLOC = re.compile(r"CUDA runtime error in .{0,160}?: out of memory")
+_REQUESTED = re.compile(r"memory \((?P<need_bytes>\d{1,15} bytes)\) could not be allocated")
 _REFUSALS = (
+    ErrorPattern("CUDA runtime error in", "out of memory", _MALLOC, None, True),
+    ErrorPattern("Requested amount of GPU memory", "out of memory", _REQUESTED),
     ErrorPattern("Insufficient memory for KV cache", "no room for pool", None, "pool"),
     ErrorPattern("Cannot allocate memory for the KV cache", "no room for pool", None, "pool"),
     ErrorPattern("No memory available to allocate KV cache", "no room for pool", None, "pool"),
@@ -98,17 +111,22 @@ _STAGE_MARKS = (
     *(StageMark(anchor, "serving") for anchor in _READY),
 )
 
+_PAGES = re.compile(r"pages per sequence: (\d{1,9})")
 
-def read_tensorrt(text: str) -> LoggedBoot:
-    """Read one boot of TensorRT-LLM.
 
-    Args:
-        text: As `log_text.plain_log` returns it.
-    """
-    findings = Findings()
-    find_figures(text, _PATTERNS, findings)
-    findings.put("total_bytes", failed_memory(text).total_bytes, "first")
-    error = find_error(text, _REFUSALS, _STAGE_MARKS, (), {})
-    is_ready = any(anchor in text for anchor in _READY)
-    boot = LoggedBoot(engine="tensorrt-llm", is_ready=is_ready, error=error)
-    return findings.complete(boot)
+def _length_of_pages(text: str, findings: Findings) -> None:
+    """Take the longest length from the pages a sequence may have, where nothing else says it."""
+    pages, block_size = _PAGES.search(text), findings.values.get("block_size")
+    if pages is not None and isinstance(block_size, int):
+        findings.put("max_model_len", int(pages[1]) * block_size, "first", pages.start())
+
+
+TENSORRT_LOG = LogFormat(
+    engine="tensorrt-llm",
+    signs=_SIGNS,
+    start="TensorRT-LLM version:",
+    ready=_READY,
+    lines=_LINES,
+    marks=BootMarks(_REFUSALS, _STAGE_MARKS),
+    add_figures=_length_of_pages,
+)

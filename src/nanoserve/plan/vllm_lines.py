@@ -12,12 +12,13 @@ from nanoserve.plan.log_patterns import (
     gib,
     line_pattern,
     number,
+    number_after,
+    setting,
     share,
     sized,
 )
 
-_BLOCKS = (Figure("num_blocks", count, "min"),)
-_UTILIZATION = Figure("utilization", share)
+_BLOCKS = Figure("num_blocks", count, "min")
 VLLM_LINES = (
     line_pattern("vllm v", r"vllm v(\d{1,3}\.\d[\w.+-]{0,40})", Figure("version", str)),
     line_pattern(
@@ -30,33 +31,13 @@ VLLM_LINES = (
         r"load model (\S{1,200}?)(?:\.\.\.|\s|$)",
         Figure("model", str, "first"),
     ),
-    line_pattern("max_seq_len=", rf"max_seq_len={NUMBER}", Figure("max_model_len", count)),
-    line_pattern("max model len ", rf"max model len {NUMBER}", Figure("max_model_len", count)),
-    line_pattern(
-        "max_model_len", rf"max_model_len['\"]?(?:=|:\s?){NUMBER}", Figure("max_model_len", count)
-    ),
-    line_pattern(
-        "--max-model-len", rf"--max-model-len[= ]{NUMBER}(?![\w.])", Figure("max_model_len", count)
-    ),
-    line_pattern(
-        "tensor_parallel_size",
-        rf"tensor_parallel_size['\"]?(?:=|:\s?){NUMBER}",
-        Figure("tensor_parallel", count),
-    ),
-    line_pattern(
-        "tensor-parallel-size",
-        rf"tensor-parallel-size[= ]{NUMBER}",
-        Figure("tensor_parallel", count),
-    ),
-    line_pattern(
-        "max_num_seqs", rf"max_num_seqs['\"]?(?:=|:\s?){NUMBER}", Figure("max_num_seqs", count)
-    ),
-    line_pattern("--max-num-seqs", rf"--max-num-seqs[= ]{NUMBER}", Figure("max_num_seqs", count)),
-    line_pattern(
-        "max_num_batched_tokens=",
-        rf"max_num_batched_tokens={NUMBER}",
-        Figure("max_num_batched_tokens", count),
-    ),
+    number_after("max_seq_len=", Figure("max_model_len", count)),
+    number_after("max model len ", Figure("max_model_len", count)),
+    *setting("max_model_len", Figure("max_model_len", count)),
+    *setting("tensor_parallel_size", Figure("tensor_parallel", count)),
+    *setting("max_num_seqs", Figure("max_num_seqs", count)),
+    number_after("warming up sampler with", Figure("max_num_seqs", count)),
+    *setting("max_num_batched_tokens", Figure("max_num_batched_tokens", count)),
     line_pattern(
         "kv_cache_dtype",
         r"kv_cache_dtype['\"]?(?:=|:\s?)['\"]?(\w{2,30})",
@@ -67,16 +48,11 @@ VLLM_LINES = (
         r"enforce_eager=(True|False),",
         Figure("is_eager", lambda text: text == "True"),
     ),
-    line_pattern(
-        "gpu_memory_utilization", rf"gpu_memory_utilization['\"]?(?:=|:\s?){NUMBER}", _UTILIZATION
-    ),
-    line_pattern(
-        "--gpu-memory-utilization", rf"--gpu-memory-utilization[= ]{NUMBER}", _UTILIZATION
-    ),
+    *setting("gpu_memory_utilization", Figure("utilization", share)),
     line_pattern(
         "CUDA graph memory profiling is enabled",
         rf"The current --gpu-memory-utilization={NUMBER} is equivalent",
-        _UTILIZATION,
+        Figure("utilization", share),
     ),
     line_pattern(
         "total_gpu_memory (",
@@ -95,24 +71,12 @@ VLLM_LINES = (
         Figure("activation_bytes", gib, "max"),
         Figure("pool_bytes", gib, "min"),
     ),
-    line_pattern(
-        "total_gpu_memory=", rf"total_gpu_memory={NUMBER}", Figure("total_bytes", gib, "min")
-    ),
-    line_pattern(
-        "non_torch_memory=", rf"non_torch_memory={NUMBER}", Figure("non_torch_bytes", gib, "max")
-    ),
-    line_pattern("kv_cache_size=", rf"kv_cache_size={NUMBER}", Figure("pool_bytes", gib, "min")),
-    line_pattern(
-        "Loading model weights took",
-        rf"took {NUMBER}\s?Gi?B",
-        Figure("weight_bytes", gib, "max"),
-    ),
-    line_pattern(
-        "Model loading took", rf"took {NUMBER}\s?Gi?B", Figure("weight_bytes", gib, "max")
-    ),
-    line_pattern(
-        "Available KV cache memory:", rf"memory:\s?{NUMBER}\s?GiB", Figure("pool_bytes", gib, "min")
-    ),
+    number_after("total_gpu_memory=", Figure("total_bytes", gib, "min")),
+    number_after("non_torch_memory=", Figure("non_torch_bytes", gib, "max")),
+    number_after("kv_cache_size=", Figure("pool_bytes", gib, "min")),
+    number_after("Loading model weights took", Figure("weight_bytes", gib, "max")),
+    number_after("Model loading took", Figure("weight_bytes", gib, "max")),
+    number_after("Available KV cache memory:", Figure("pool_bytes", gib, "min")),
     line_pattern(
         "Initial free memory:",
         rf"memory: {NUMBER} GiB; Requested memory: {NUMBER} \(util\), {NUMBER} GiB",
@@ -135,16 +99,14 @@ VLLM_LINES = (
         Figure("pool_bytes", gib, "min"),
     ),
     *(
-        line_pattern(f"# {name} blocks:", rf"blocks:\s?{NUMBER}", *_BLOCKS)
+        number_after(f"# {name} blocks:", _BLOCKS)
         for name in ("GPU", "cuda", "CUDA", "rocm", "hip", "xpu", "npu", "hpu", "cpu")
     ),
-    line_pattern("# device blocks", rf"blocks[:=]\s?{NUMBER}", *_BLOCKS),
-    line_pattern("num_gpu_blocks is:", rf"is:\s?{NUMBER}", *_BLOCKS),
-    line_pattern("Block size is set to", rf"set to {NUMBER}", Figure("block_size", count)),
-    line_pattern("block_size=", rf"block_size={NUMBER}", Figure("block_size", count)),
-    line_pattern(
-        "KV cache size:", rf"cache size:\s?{NUMBER} tokens", Figure("pool_tokens", count, "min")
-    ),
+    line_pattern("# device blocks", rf"blocks[:=]\s?{NUMBER}", _BLOCKS),
+    number_after("num_gpu_blocks is:", _BLOCKS),
+    number_after("Block size is set to", Figure("block_size", count)),
+    number_after("block_size=", Figure("block_size", count)),
+    number_after("KV cache size:", Figure("pool_tokens", count, "min")),
     line_pattern(
         "Maximum concurrency for",
         rf"for {NUMBER} tokens per request:\s?{NUMBER}x",
@@ -156,11 +118,7 @@ VLLM_LINES = (
         rf"finished in [\d.]{{1,10}} secs?, took {NUMBER}\s?GiB",
         Figure("graph_bytes", gib, "max"),
     ),
-    line_pattern(
-        "Estimated CUDA graph memory:",
-        rf"memory:\s?{NUMBER}\s?GiB",
-        Figure("graph_estimate_bytes", gib, "max"),
-    ),
+    number_after("Estimated CUDA graph memory:", Figure("graph_estimate_bytes", gib, "max")),
     line_pattern(
         "CUDA graph pool memory:",
         rf"memory:\s?{NUMBER} GiB \(actual\), {NUMBER} GiB \(estimated\)",
@@ -203,9 +161,7 @@ VLLM_LINES = (
         r"in use is ([\d.]{1,20} (?:GiB|bytes))",
         Figure("pool_bytes", sized, "min"),
     ),
-    line_pattern(
-        "num_cumulative_preemption=", rf"={NUMBER}", Figure("num_preemptions", count, "max")
-    ),
+    number_after("num_cumulative_preemption=", Figure("num_preemptions", count, "max")),
     line_pattern(
         "total_num_cumulative_preemption",
         rf"preemption[=:]\s?{NUMBER}",

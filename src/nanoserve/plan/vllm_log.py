@@ -10,12 +10,12 @@ these versions.
 import re
 from dataclasses import replace
 
-from nanoserve.plan.log_errors import ErrorPattern, StageMark, failed_memory, find_error
-from nanoserve.plan.log_patterns import count, find_figures, gib, sized
-from nanoserve.plan.logged_boot import Findings, LoggedBoot
+from nanoserve.plan.log_errors import BootMarks, ErrorPattern, StageMark
+from nanoserve.plan.log_format import LogFormat
+from nanoserve.plan.logged_boot import Findings, LoggedError
 from nanoserve.plan.vllm_lines import VLLM_LINES
 
-MARKS = (
+_SIGNS = (
     "vLLM API server version",
     "LLM engine (v",
     "vllm",
@@ -31,8 +31,7 @@ MARKS = (
     "To serve at least one request with the model",
     "on startup is less than desired GPU memory",
 )
-START = "vLLM API server version"
-READY = ("Application startup complete", "Uvicorn running on", "Starting vLLM server on http")
+_READY = ("Application startup complete", "Uvicorn running on", "Starting vLLM server on http")
 
 _NEEDED = re.compile(
     r"max seq len \((?P<need_tokens>[\d,]{1,12})\),?\s?\(?(?P<need_bytes>[\d.]{1,12}\s?GiB) KV cache is needed"
@@ -43,13 +42,16 @@ _STORED = re.compile(
     r"max seq len \((?P<need_tokens>[\d,]{1,12})\) is larger than the maximum number of tokens "
     r"that can be stored in KV cache \((?P<have_tokens>[\d,]{1,12})\)"
 )
-_FREE = re.compile(
-    r"\((?P<have_bytes>[\d.]{1,12})/[\d.]{1,12} GiB\).{0,60}?"
-    r"utilization \([\d.]{1,12}, (?P<need_bytes>[\d.]{1,12}\s?GiB)\)"
+_FREE = re.compile(  # a healthy boot prints its free memory in the same words
+    r"device[^()]{0,20}\((?P<have_bytes>[\d.]{1,12})/[\d.]{1,12} GiB\) on startup is less than desired"
+    r"(?:.{0,60}?utilization \([\d.]{1,12}, (?P<need_bytes>[\d.]{1,12}\s?GiB)\))?"
 )
 _CHANGED = re.compile(
     r"Initial free memory (?P<have_bytes>[\d.]{1,12}\s?GiB), current free memory "
     r"(?P<need_bytes>[\d.]{1,12}\s?GiB)"
+)
+_STATES = re.compile(
+    r"\(\d{1,9}\) exceeds available Mamba cache blocks \((?P<fitting_seqs>\d{1,9})\)"
 )
 _REFUSALS = (
     ErrorPattern(
@@ -57,13 +59,12 @@ _REFUSALS = (
     ),
     ErrorPattern("The model's max seq len (", "request larger than pool", _STORED, "pool"),
     ErrorPattern("No available memory for the cache blocks", "no room for pool", None, "pool"),
-    ErrorPattern("Free memory on device", "free memory below utilization", _FREE, "start"),
+    ErrorPattern("Free memory on device", "free memory below utilization", _FREE, "start", True),
     ErrorPattern(
         "Error in memory profiling", "memory changed while measuring", _CHANGED, "profile"
     ),
-    ErrorPattern(
-        "exceeds available Mamba cache blocks", "too many requests for state", None, "pool"
-    ),
+    ErrorPattern("max_num_seqs (", "too many requests for state", _STATES, "pool", True),
+    ErrorPattern("is less than desired GPU memory", "free memory below utilization", None, "start"),
     ErrorPattern("are not supported for now", "unsupported", None, "start"),
     ErrorPattern("has no vLLM implementation", "unsupported", None, "start"),
     ErrorPattern("Unknown quantization method", "unsupported", None, "start"),
@@ -98,7 +99,7 @@ _STAGE_MARKS = (
     StageMark("Capturing cudagraphs", "capture"),
     StageMark("Capturing CUDA graph", "capture"),
     StageMark("Graph capturing finished", "serving"),
-    *(StageMark(anchor, "serving") for anchor in READY),
+    *(StageMark(anchor, "serving") for anchor in _READY),
 )
 _TRACE_MARKS = (
     StageMark("in load_model", "weights"),
@@ -122,45 +123,25 @@ _TRACE_MARKS = (
 _SAMPLER = "when warming up sampler with"
 
 
-def read_vllm(text: str) -> LoggedBoot:
-    """Read one boot of vLLM.
-
-    Args:
-        text: As `log_text.plain_log` returns it.
-    """
-    findings = Findings()
-    find_figures(text, VLLM_LINES, findings)
+def _graph_rule(text: str, findings: Findings) -> None:
+    """Say whether the graphs' estimate was taken off before the pool was sized."""
     if "CUDA graph memory profiling is enabled" in text:
         findings.put("is_graph_estimate_in_budget", True)
     elif "CUDA graph memory profiling will be enabled by default" in text:
         findings.put("is_graph_estimate_in_budget", False)
-    memory = failed_memory(text)
-    findings.put("total_bytes", memory.total_bytes, "first")
-    is_ready = any(anchor in text for anchor in READY)
-    error = find_error(text, _refusals(text), _STAGE_MARKS, _TRACE_MARKS, _READERS)
-    if error is None and not is_ready:
-        error = find_error(text, _UNCLEAR, _STAGE_MARKS, _TRACE_MARKS, {})
-    if error is not None and _SAMPLER in text:
-        error = replace(error, stage="capture")
-    boot = LoggedBoot(engine="vllm", is_ready=is_ready, error=error)
-    return findings.complete(boot)
 
 
-def _refusals(text: str) -> tuple[ErrorPattern, ...]:
-    """Return the refusals; a healthy boot prints its free memory in the same words."""
-    if "on startup is less than desired" in text:
-        return _REFUSALS
-    return tuple(one for one in _REFUSALS if one.anchor != "Free memory on device")
+def _stage_of_sampler(text: str, error: LoggedError) -> LoggedError:
+    return replace(error, stage="capture") if _SAMPLER in text else error
 
 
-def _gib_or_sized(text: str) -> int | None:
-    return sized(text) if text[-1:].isalpha() else gib(text)
-
-
-_READERS = {
-    "need_tokens": count,
-    "have_tokens": count,
-    "fitting_len": count,
-    "need_bytes": _gib_or_sized,
-    "have_bytes": _gib_or_sized,
-}
+VLLM_LOG = LogFormat(
+    engine="vllm",
+    signs=_SIGNS,
+    start="vLLM API server version",
+    ready=_READY,
+    lines=VLLM_LINES,
+    marks=BootMarks(_REFUSALS, _STAGE_MARKS, _TRACE_MARKS, _UNCLEAR),
+    add_figures=_graph_rule,
+    amend_error=_stage_of_sampler,
+)

@@ -6,7 +6,6 @@ Owns how rows are padded. Copies; decides no shape (see `decode_graphs`).
 
 from array import array
 from dataclasses import dataclass
-from itertools import chain
 
 import torch
 from torch import Tensor
@@ -63,6 +62,7 @@ class StaticBuffers:
         table_shape = (max_rows, ceil_div(max_width, self._block_size))
         self._block_tables = torch.zeros(table_shape, dtype=torch.int32, device=device)
         self._logits = torch.zeros(max_rows, vocab_size, device=device, dtype=torch.float32)
+        self._steps: dict[Shape, StaticStep] = {}
 
     @property
     def shape(self) -> BufferShape:
@@ -71,7 +71,12 @@ class StaticBuffers:
         return BufferShape(max_rows, num_blocks, self._block_size, self._sink_block)
 
     def step(self, shape: Shape) -> StaticStep:
-        """Return the views of `shape`; two calls give the same addresses."""
+        """Return the views of `shape`; two calls give the same."""
+        if shape not in self._steps:
+            self._steps[shape] = self._view(shape)
+        return self._steps[shape]
+
+    def _view(self, shape: Shape) -> StaticStep:
         rows, width = shape
         token_ids, positions, slot_mapping, fresh_blocks = self._columns[:, :rows]
         attention = DecodeBuffers(
@@ -92,36 +97,38 @@ class StaticBuffers:
             shape: The step's shape.
         """
         rows, width = shape
-        columns, context_lens, block_tables = self._padding(rows, width)
+        num_columns = ceil_div(width, self._block_size)
+        columns, context_lens, block_tables = self._padding_rows(rows, num_columns)
         if layout is not None:
-            num_rows, num_blocks = len(layout.context_lens), len(layout.block_tables[0])
-            columns[:3, :num_rows] = torch.tensor(
-                (layout.token_ids, layout.positions, layout.slot_mapping)
-            )
-            columns[3, : len(layout.fresh_blocks)] = torch.tensor(layout.fresh_blocks)
-            context_lens[:num_rows] = torch.tensor(layout.context_lens, dtype=torch.int32)
-            # Of nested tuples torch would make a tensor in more than twice the time.
-            blocks = array("i", list(chain.from_iterable(layout.block_tables)))
-            own_blocks = torch.frombuffer(blocks, dtype=torch.int32).view(num_rows, num_blocks)
-            block_tables[:num_rows, :num_blocks] = own_blocks
-            own_last = block_tables[:num_rows, num_blocks - 1 : num_blocks]
-            block_tables[:num_rows, num_blocks:] = own_last
+            num_rows = len(layout.context_lens)
+            for index, values in enumerate(
+                (layout.token_ids, layout.positions, layout.slot_mapping, layout.fresh_blocks)
+            ):
+                columns[index * rows : index * rows + len(values)] = array("q", values)
+            context_lens[:num_rows] = array("i", layout.context_lens)
+            for row, table in enumerate(layout.block_tables):
+                start, end = row * num_columns, row * num_columns + len(table)
+                block_tables[start:end] = array("i", table)
+                num_missing = num_columns - len(table)
+                block_tables[end : end + num_missing] = array("i", table[-1:]) * num_missing
+        self._fill(self._columns[:, :rows], columns)
         step = self.step(shape)
-        self._columns[:, :rows].copy_(columns, non_blocking=True)
-        step.attention.context_lens.copy_(context_lens, non_blocking=True)
-        step.attention.block_tables.copy_(block_tables, non_blocking=True)
+        self._fill(step.attention.context_lens, context_lens)
+        self._fill(step.attention.block_tables, block_tables)
 
-    def _padding(self, rows: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return host tensors of padding rows: token 0 alone, written to the sink block.
+    def _padding_rows(self, rows: int, num_columns: int) -> tuple["array[int]", ...]:
+        """Return columns, lengths and tables of padding: token 0 alone, written to the sink."""
+        sink_slot = self._sink_block * self._block_size
+        values = (0, 0, sink_slot, self._sink_block)
+        columns = array("q", [value for value in values for _ in range(rows)])
+        sinks = array("i", [self._sink_block]) * (rows * num_columns)
+        return columns, array("i", [1]) * rows, sinks
 
-        On CUDA their memory is pinned, from an allocator that does not hand it out again
+    def _fill(self, to: Tensor, values: "array[int]") -> None:
+        """Copy to the device.
+
+        On CUDA by way of pinned memory, from an allocator that does not hand it out again
         before the copy is done.
         """
-        pinned, sink = self._has_pinned_staging, self._sink_block
-        columns = torch.zeros(4, rows, dtype=torch.int64, pin_memory=pinned)
-        columns[2] = sink * self._block_size
-        columns[3] = sink
-        context_lens = torch.ones(rows, dtype=torch.int32, pin_memory=pinned)
-        table_shape = (rows, ceil_div(width, self._block_size))
-        tables = torch.full(table_shape, sink, dtype=torch.int32, pin_memory=pinned)
-        return columns, context_lens, tables
+        host = torch.frombuffer(values, dtype=to.dtype).view(to.shape)
+        to.copy_(host.pin_memory() if self._has_pinned_staging else host, non_blocking=True)

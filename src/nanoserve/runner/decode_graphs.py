@@ -19,7 +19,8 @@ from torch import Tensor
 
 from nanoserve.model.decoder import Decoder
 from nanoserve.plan.boot_checks import BufferShape
-from nanoserve.plan.capture_plan import WIDTH_BUCKET, CapturePlan
+from nanoserve.plan.capture_axes import WIDTH_BUCKET
+from nanoserve.plan.capture_plan import CapturePlan
 from nanoserve.runner.decode_buffers import Shape, StaticBuffers
 from nanoserve.runner.graph_recorder import GraphRecorder, Replay
 from nanoserve.runner.kv_pool import KVPool
@@ -174,4 +175,4 @@ class DecodeGraphs:
         hidden = self._model.hidden_states(
             step.token_ids, step.positions, self.pool.layers, step.attention
         )
-        step.logits.copy_(self._model.logits(hidden))
+        self._model.logits(hidden, step.logits)

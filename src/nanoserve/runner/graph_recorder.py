@@ -16,7 +16,9 @@ class GraphRecorder(Protocol):
     """Records steps. What they need beside their inputs and outputs is one shared arena."""
 
     def record(self, run: Callable[[], None]) -> Replay:
-        """Run `run` at least once and return its replay.
+        """Call `run` at least once and return its replay.
+
+        Whether the step's work is done meanwhile is open: who needs it replays.
 
         Args:
             run: Does the same work however often it is called; no host sync, no tensor

@@ -10,19 +10,24 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.model.decoder import Decoder
 from nanoserve.plan.activation_plan import SCORED_ROWS_AT_ONCE
 from nanoserve.runner.decode_graphs import DecodeGraphs
 from nanoserve.runner.input_buffers import build_step_inputs
 from nanoserve.runner.kv_pool import KVPool
 from nanoserve.runner.logprobs import token_logprobs
+from nanoserve.runner.native_row_max import NativeRowMax
 from nanoserve.runner.sampler import NOT_FINITE, SampledTokens, Sampler
 from nanoserve.sched.batch_layout import BatchLayout, ScoredRun
 from nanoserve.sched.step import StepPlan, StepResult, TokenLogprobs
 
 
 class ModelRunner:
-    """A decoder and a KV pool on one device; with `graphs`, decode steps are padded."""
+    """A decoder and a KV pool on one device.
+
+    With `graphs`, decode steps are padded; with native operators, greedy draws are faster.
+    """
 
     def __init__(
         self,
@@ -30,11 +35,12 @@ class ModelRunner:
         pool: KVPool,
         device: torch.device,
         graphs: DecodeGraphs | None = None,
+        kernels: KernelLibrary | None = None,
     ) -> None:
         self._model = model
         self._pool = pool
         self._device = device
-        self._sampler = Sampler()
+        self._sampler = Sampler(None if kernels is None else NativeRowMax(kernels))
         self._graphs = graphs
 
     @torch.inference_mode()

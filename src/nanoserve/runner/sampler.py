@@ -4,8 +4,9 @@ Owns the order: penalties, biases, bans, temperature, filters, draw; and which r
 broken row belongs to. A row's token depends on nothing but that row, bit for bit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from operator import is_
 
 import torch
@@ -30,6 +31,9 @@ NOTHING_LEFT = (
     "whole vocabulary, or a repetition_penalty close to 0 has overflowed."
 )
 
+# float32 [R, V] to the largest logit of each row, NaN if one is, and the lowest id it has
+RowMax = Callable[[Tensor], tuple[list[float], list[int]]]
+
 
 @dataclass(frozen=True, slots=True)
 class SampledTokens:
@@ -52,7 +56,14 @@ class Sampler:
     What it keeps between calls only saves time: any call can be the first.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, row_max: RowMax | None = None) -> None:
+        """Note the way to the likeliest tokens where no row needs more than them.
+
+        Args:
+            row_max: Finds them in one pass over the logits; None finds them as it does
+                for rows that need more.
+        """
+        self._row_max = row_max
         self._penalties = Penalties()
         self._params: list[SamplingParams] = []
         self._table: SamplingTable | None = None
@@ -66,28 +77,24 @@ class Sampler:
             scheduled: One for each row.
         """
         table = self._table_for(scheduled, logits)
+        is_constrained_step = any(map(is_constrained, scheduled))
+        if self._row_max is not None and table.is_greedy and not is_constrained_step:
+            peaks, ids = self._row_max(logits)
+            return _sampled(ids, scheduled, {}, _fail(peaks, scheduled, NOT_FINITE))
         tiles = to_tiles(logits)
         raw_maxima = maxima = tiles.amax(dim=-1)
-        failed = _fail(maxima, scheduled, NOT_FINITE)
-        if table.has_edits or any(map(is_constrained, scheduled)):
+        failed = _fail(maxima.amax(dim=-1).tolist(), scheduled, NOT_FINITE)
+        if table.has_edits or is_constrained_step:
             tiles = self._edit(tiles, scheduled, table)
             maxima = tiles.amax(dim=-1)
-            failed = _fail(maxima, scheduled, NOTHING_LEFT) | failed
+            failed = _fail(maxima.amax(dim=-1).tolist(), scheduled, NOTHING_LEFT) | failed
         token_ids = argmax_ids(tiles, maxima)
         if table.drawn_rows:
             likeliest = token_ids[table.drawn][:, None]
             drawn = self._draw(tiles.flatten(1), likeliest, scheduled, table)
             token_ids[table.drawn] = drawn
         named = self._logprobs(logits, raw_maxima, token_ids, table)
-        ids = [request.request_id for request in scheduled]
-        return SampledTokens(
-            tuple(
-                None if request_id in failed else token_id
-                for request_id, token_id in zip(ids, token_ids.tolist(), strict=True)
-            ),
-            {ids[row]: logprobs for row, logprobs in named.items() if ids[row] not in failed},
-            failed,
-        )
+        return _sampled(token_ids.tolist(), scheduled, named, failed)
 
     def _table_for(self, scheduled: Sequence[ScheduledRequest], logits: Tensor) -> SamplingTable:
         """Return the table of the last batch, or a new one if requests came or left."""
@@ -163,11 +170,30 @@ class Sampler:
         }
 
 
-def _fail(maxima: Tensor, scheduled: Sequence[ScheduledRequest], problem: str) -> dict[str, str]:
+def _sampled(
+    token_ids: list[int],
+    scheduled: Sequence[ScheduledRequest],
+    named: dict[int, TokenLogprobs],
+    failed: dict[str, str],
+) -> SampledTokens:
+    """Return what came of each row, and nothing of failed ones."""
+    ids = [request.request_id for request in scheduled]
+    return SampledTokens(
+        tuple(
+            None if request_id in failed else token_id
+            for request_id, token_id in zip(ids, token_ids, strict=True)
+        ),
+        {ids[row]: logprobs for row, logprobs in named.items() if ids[row] not in failed},
+        failed,
+    )
+
+
+def _fail(
+    maxima: list[float], scheduled: Sequence[ScheduledRequest], problem: str
+) -> dict[str, str]:
     """Return the problem of each request whose largest logit is NaN or infinite."""
-    is_finite = maxima.amax(dim=-1).isfinite().tolist()
     return {
         request.request_id: problem
-        for request, fine in zip(scheduled, is_finite, strict=True)
-        if not fine
+        for request, maximum in zip(scheduled, maxima, strict=True)
+        if not isfinite(maximum)
     }

@@ -46,6 +46,11 @@ class SamplingTable:
         """Whether any row's logits change before temperature."""
         return self.penalised is not None or self.biases is not None
 
+    @property
+    def is_greedy(self) -> bool:
+        """Whether every row takes its likeliest token, and nothing else is asked of it."""
+        return not (self.drawn_rows or self.named_rows or self.has_edits)
+
 
 def build_table(
     params: Sequence[SamplingParams], vocab_size: int, device: torch.device

@@ -162,7 +162,7 @@ class Scheduler:
 
     def _prompt_budget(self) -> int | None:
         num_joining = min(self.num_waiting, self.limits.max_num_seqs - len(self._running))
-        return self.pace and self.pace.prompt_budget(self._running, num_joining)
+        return None if self.pace is None else self.pace.prompt_budget(self._running, num_joining)
 
     def _continue_running(self, draft: StepDraft) -> None:
         for request in order_by_phase(self._running):

@@ -64,6 +64,11 @@ class ConfigFields:
         unread = (key for key in keys if key not in self._read)
         return next((key for key in unread if self._values.get(self._prefix + key)), None)
 
+    @property
+    def keys_read(self) -> tuple[str, ...]:
+        """The keys that were asked for and are there, as the file has them, sorted."""
+        return tuple(sorted(self.spelled(key) for key in self._read if self.has(key)))
+
     def size(self, key: str, limit: int, default: int | None = None, low: int = 1) -> int:
         """Return an integer from `low` to `limit`; without a default the key is required."""
         value = self._required(key, default)

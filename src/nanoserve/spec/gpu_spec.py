@@ -30,7 +30,8 @@ class GpuSpec:
     Attributes:
         name: As people call it, e.g. `H100 SXM`.
         driver_name: As the driver calls it; empty where nobody noted it.
-        compute_capability: `9.0` for CUDA, `gfx942` for ROCm; empty for a custom device.
+        compute_capability: `9.0` for CUDA, `gfx942` for ROCm; `host` for a machine's memory,
+            `host-bf16` where its processor multiplies bfloat16; empty for a custom device.
         memory_bytes: Total as CUDA (or HIP) reports it, below what the box says.
         bandwidth: Bytes per second of device memory; None where unknown.
         half_flops: Dense FLOP/s in bf16, or in fp16 on a card without bf16; None if unknown.
@@ -58,6 +59,11 @@ class GpuSpec:
     evidence: str
     source: str
     nominal_gb: int = 0
+
+    @property
+    def is_host(self) -> bool:
+        """Whether it is a machine's memory rather than a GPU's."""
+        return self.compute_capability.startswith("host")
 
     @property
     def has_fp8_units(self) -> bool:

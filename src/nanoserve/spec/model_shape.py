@@ -7,7 +7,7 @@ no file (see `read_shape` and `gguf_shape`).
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 AttentionKind = Literal["full", "sliding", "chunked", "mla", "cross"]
@@ -192,6 +192,8 @@ class ModelShape:
         uncounted: Parts the model has whose parameters its config does not give.
         max_encoder_tokens: Tokens of the encoder that cross-attention keeps; None without one
             or where the request says.
+        config_keys: Keys of the text model's config that the shape was read from; models of one
+            shape are equal whatever their keys are called.
     """
 
     model_type: str
@@ -205,6 +207,7 @@ class ModelShape:
     quantization: Mapping[str, Any] | None = None
     uncounted: tuple[str, ...] = ()
     max_encoder_tokens: int | None = None
+    config_keys: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def all_weights(self) -> Iterator[Weight]:

@@ -6,6 +6,7 @@ model's layers: `QuantConfig.kept` hands their patterns on.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +16,9 @@ from nanoserve.spec.quant_methods import READERS
 from nanoserve.spec.quant_spec import WeightFormat
 
 _MAX_PATTERNS = 1 << 20
+_LAYER = re.compile(r"\blayers\.(\d{1,4})\.")
+_TOWER = re.compile(r"vision|visual|audio")
+_WHOLE_MODULES = 3  # of a layer's group listed one by one; fewer are a part of it
 # Patterns that name a whole group of parameters; asked in this order.
 _GROUP_WORDS = (
     ("attention", re.compile(r"self_attn|linear_attn|\.attn\b|attention")),
@@ -42,12 +46,14 @@ class QuantConfig:
     kv_cache_dtype: str | None = None
 
 
-def read_quant_config(values: Mapping[str, Any], path: str) -> QuantConfig:
+def read_quant_config(values: Mapping[str, Any], path: str, num_layers: int = 0) -> QuantConfig:
     """Return what a `quantization_config` (or `compression_config`) means.
 
     Args:
         values: The object in the file; nothing of it is trusted.
         path: Of the file, for errors.
+        num_layers: Layers of the text model; files that list modules layer by layer leave a
+            group in 16 bits where they list it in most of them. 0 where it is not known.
 
     Raises:
         UnsupportedModelError: A method or a layout that is not known; the key is named.
@@ -62,7 +68,7 @@ def read_quant_config(values: Mapping[str, Any], path: str) -> QuantConfig:
             "quant_method", f"weights of {method!r} are not known; known: {', '.join(READERS)}."
         )
     kept = _patterns(config)
-    found = reader(config).leave(_whole_groups(kept))
+    found = reader(config).leave(_whole_groups(kept) | _listed_groups(kept, num_layers))
     if config.has("lm_head") and config.raw("lm_head") is True:
         found = replace(found, quantised=found.quantised | {"head"})
     return QuantConfig(method, found, kept, _kv_cache_dtype(config))
@@ -90,8 +96,28 @@ def _patterns(config: ConfigFields) -> tuple[str, ...]:
 
 def _whole_groups(kept: tuple[str, ...]) -> frozenset[str]:
     """Return groups that one wildcard pattern takes out of every layer."""
-    wild = [one for one in kept if "*" in one or one.startswith("re:") or "." not in one]
+    wild = [
+        one
+        for one in kept
+        if ("*" in one or one.startswith("re:") or "." not in one) and not _LAYER.search(one)
+    ]
     return frozenset(group for group, word in _GROUP_WORDS if any(word.search(one) for one in wild))
+
+
+def _listed_groups(kept: tuple[str, ...], num_layers: int) -> frozenset[str]:
+    """Return groups that are listed whole in more than half of the layers, one by one."""
+    modules: dict[tuple[str, int], set[str]] = {}
+    for one in kept:
+        layer = _LAYER.search(one)
+        group = next((group for group, word in _GROUP_WORDS if word.search(one)), None)
+        if layer is not None and group is not None and not _TOWER.search(one):
+            modules.setdefault((group, int(layer[1])), set()).add(one[layer.end() :])
+    whole = Counter(group for (group, _), names in modules.items() if _is_whole(names))
+    return frozenset(group for group, count in whole.items() if 0 < num_layers < 2 * count)
+
+
+def _is_whole(names: set[str]) -> bool:
+    return len(names) >= _WHOLE_MODULES or any(name.endswith(("*", "attn")) for name in names)
 
 
 def _kv_cache_dtype(config: ConfigFields) -> str | None:

@@ -5,38 +5,18 @@ Reads no file: it is handed the parsed object. Where to add a family: see `famil
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from nanoserve.errors import CorruptFileError, UnsupportedModelError
-from nanoserve.spec.classic_families import CLASSIC_FAMILIES
 from nanoserve.spec.config_fields import MAX_CONTEXT_TOKENS, MAX_VOCAB, ConfigFields
-from nanoserve.spec.dense_families import DENSE_FAMILIES
-from nanoserve.spec.encoder_families import ENCODER_FAMILIES
-from nanoserve.spec.expert_families import EXPERT_FAMILIES
 from nanoserve.spec.family import Family
-from nanoserve.spec.gemma_families import GEMMA_FAMILIES
-from nanoserve.spec.hybrid_families import HYBRID_FAMILIES
-from nanoserve.spec.latent_families import LATENT_FAMILIES
+from nanoserve.spec.family_index import FAMILY_NAMES, find_family
 from nanoserve.spec.model_shape import LayerShape, ModelShape, Weight
-from nanoserve.spec.nas_family import NEMOTRON_NAS
-from nanoserve.spec.nemotron_family import NEMOTRON_H
 from nanoserve.spec.shape_fields import hidden_size, shape_fields, stated_flag
 from nanoserve.spec.tower_counts import TOWERS
 from nanoserve.spec.weight_parts import join, linear, norm, norm_layer
-from nanoserve.spec.zamba_family import ZAMBA2
 
-FAMILIES: Mapping[str, Family] = {
-    **DENSE_FAMILIES,
-    **EXPERT_FAMILIES,
-    **LATENT_FAMILIES,
-    **HYBRID_FAMILIES,
-    **GEMMA_FAMILIES,
-    **CLASSIC_FAMILIES,
-    **ENCODER_FAMILIES,
-    "nemotron_h": NEMOTRON_H,
-    "nemotron-nas": NEMOTRON_NAS,
-    "zamba2": ZAMBA2,
-}
 _TEXT_SECTIONS = ("text_config", "llm_config", "language_config")
 _ALIASES = {  # other names of a family, and the text models of the multimodal ones
     "phi-msft": "phi",
@@ -113,7 +93,7 @@ def read_model_shape(config: Mapping[str, Any], path: str) -> ModelShape:
     outer = shape_fields(config, path)
     text_config = _text_config(config, outer)
     kind = _model_type(shape_fields(text_config, path), outer)
-    family = FAMILIES[kind]
+    family = find_family(kind)
     defaults = family.defaults
     if text_config is not config:
         defaults = {**defaults, **_NESTED_DEFAULTS.get(kind, {})}
@@ -124,7 +104,7 @@ def read_model_shape(config: Mapping[str, Any], path: str) -> ModelShape:
     unread = fields.unread(_ARITHMETIC)
     if unread is not None:
         fields.fail_unsupported(unread, f"it means nothing known in a {kind} model.")
-    return ModelShape(
+    shape = ModelShape(
         model_type=kind,
         layers=layers,
         hidden_size=hidden_size(fields),
@@ -137,6 +117,7 @@ def read_model_shape(config: Mapping[str, Any], path: str) -> ModelShape:
         uncounted=uncounted,
         max_encoder_tokens=_encoder_tokens(fields),
     )
+    return replace(shape, config_keys=fields.keys_read)  # once everything was asked for
 
 
 def _text_config(config: Mapping[str, Any], outer: ConfigFields) -> Mapping[str, Any]:
@@ -163,12 +144,12 @@ def _model_type(fields: ConfigFields, outer: ConfigFields) -> str:
         known = _ALIASES.get(name, name)
         if known in _UNREADABLE:
             fields.fail_unsupported(*_UNREADABLE[known])
-        if known in FAMILIES:
+        if known in FAMILY_NAMES:
             return known
     if not names:
         fields.fail_unsupported("model_type", "it must name the family.")
     what = f"{fields.path} is of model_type {names[0][:80]}."
-    raise UnsupportedModelError(what, tuple(sorted(FAMILIES)))
+    raise UnsupportedModelError(what, tuple(sorted(FAMILY_NAMES)))
 
 
 def _class_names(source: ConfigFields) -> list[str]:
@@ -177,7 +158,7 @@ def _class_names(source: ConfigFields) -> list[str]:
     if not isinstance(classes, list):
         return []
     stems = {str(name).partition("For")[0].lower() for name in classes}
-    return [kind for kind in (*FAMILIES, *_ALIASES) if kind.replace("_", "") in stems]
+    return [kind for kind in (*FAMILY_NAMES, *_ALIASES) if kind.replace("_", "") in stems]
 
 
 def _layers(fields: ConfigFields, family: Family) -> tuple[LayerShape, ...]:

@@ -12,7 +12,8 @@ from nanoserve.bench.openai_answers import (
     read_chunk,
     refusal,
 )
-from nanoserve.bench.servebench import Workload, run_workload
+from nanoserve.bench.serve_bench_options import ServeBenchOptions
+from nanoserve.bench.servebench import run_bench
 from nanoserve.cli.chat import ChatSession
 from nanoserve.errors import OptionError
 
@@ -40,7 +41,7 @@ def test_what_is_no_address_is_an_option_error(url: str) -> None:
     with pytest.raises(OptionError, match="--url"):
         ChatSession(url)
     with pytest.raises(OptionError, match="--url"):
-        run_workload(url, Workload(1, 1, 1, 2))
+        run_bench(ServeBenchOptions(url=url))
     assert check_url(f"{URL}/") == URL
 
 

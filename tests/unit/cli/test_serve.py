@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nanoserve.cli.serve import curl_line, serve_model, server_url
+from nanoserve.cli.serve import choose_openmp_waits, curl_line, serve_model, server_url
 from nanoserve.errors import OptionError
 from nanoserve.options import EngineOptions, ServerOptions
 
@@ -36,3 +36,20 @@ def test_host_that_is_none_is_an_option_error(host: str) -> None:
     """No boot begins, and the message names the address."""
     with pytest.raises(OptionError, match=r"Cannot listen on .* Check --host"):
         serve_model(EngineOptions(), ServerOptions(host=host, port=0))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "found"),
+    [
+        ({}, {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "2000"}),
+        ({"GOMP_SPINCOUNT": "7"}, {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "7"}),
+        ({"OMP_WAIT_POLICY": "active"}, {"OMP_WAIT_POLICY": "active"}),
+    ],
+)
+def test_openmp_waits_as_the_operator_chose(chosen: dict[str, str], found: dict[str, str]) -> None:
+    """A short wait is the default; whoever names a policy or a number of spins has it."""
+    environment = dict(chosen)
+
+    choose_openmp_waits(environment)
+
+    assert environment == found

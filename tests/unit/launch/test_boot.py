@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from nanoserve.engine.interface import GenerationRequest
 from nanoserve.errors import BootError, DoesNotFitError, OptionError
 from nanoserve.launch import memory_stages
 from nanoserve.launch.boot import BootedEngine, boot, boot_model
@@ -17,9 +18,11 @@ from nanoserve.options import EngineOptions
 from nanoserve.plan.boot_checks import check_boot_info
 from nanoserve.plan.boot_report import StageReport
 from nanoserve.sched.sampling_params import SamplingParams
+from nanoserve.sched.step import StepMode
 from nanoserve.units import GIB, MIB
 from tests.boot_fakes import FakeProbe, RecordingListener
 from tests.model_folders import write_llama
+from tests.native_kernels import FOUND, needs_kernels
 
 PROMPTS = ["a", "a longer one", "The quick brown fox", "b" * 40]
 
@@ -80,7 +83,9 @@ def test_stages_run_in_order_and_carry_their_bytes(folder: Path) -> None:
     with_bytes = [report.name for report in listener.reports if report.residual_bytes is not None]
     assert with_bytes == ["weights", "pool", "capture"]
     assert listener.steps["weights"][-1][0] == listener.steps["weights"][-1][1]
-    assert listener.steps["capture"][-1] == (4, 4)
+    num_shapes = len(booted.info["cuda_graphs"]["shapes"])
+    assert num_shapes == (4 if FOUND is None else 8)
+    assert listener.steps["capture"][-1] == (num_shapes, num_shapes)
 
 
 def test_capture_is_planned_from_a_device_that_holds_the_pool(folder: Path) -> None:
@@ -152,7 +157,7 @@ def test_no_warm_leaves_every_shape_cold_and_says_so(folder: Path) -> None:
     graphs = booted.info["cuda_graphs"]
     assert graphs["is_warm"] is False
     assert graphs["recorded"] == []
-    assert graphs["count"] == 4
+    assert graphs["count"] == (4 if FOUND is None else 8)
 
 
 def test_warm_options_shape_the_list(folder: Path) -> None:
@@ -164,14 +169,42 @@ def test_warm_options_shape_the_list(folder: Path) -> None:
 
 
 def test_eager_has_no_capture_stage(folder: Path) -> None:
-    """The default on a CPU: steps run as they come, and no sink block is kept."""
+    """Steps run as they come, and no sink block is kept."""
     listener = RecordingListener()
 
-    booted = boot(options_for(folder), listener)
+    booted = boot(options_for(folder, decode_mode="eager"), listener)
 
     assert "capture" not in listener.started
     assert booted.info["cuda_graphs"] is None
     assert booted.pool.num_blocks == 64
+
+
+@needs_kernels
+def test_steps_are_captured_where_native_operators_serve(folder: Path) -> None:
+    """By default on a CPU; where torch has a part in the layers they run as they come."""
+    native, torch_s = (
+        boot(options_for(folder, attention_backend=choice)) for choice in ("auto", "torch")
+    )
+
+    assert native.info["decode_mode"] == "captured"
+    assert native.pool.sink_block == 64
+    assert torch_s.info["decode_mode"] == "eager"
+
+
+@needs_kernels
+def test_decode_steps_of_a_cpu_are_counted_as_replayed(folder: Path) -> None:
+    """Whatever their number of rows, from the first one on."""
+    booted = boot(options_for(folder))
+    sampling = SamplingParams(temperature=0.0, max_tokens=9, ignore_eos=True)
+    for index in range(5):
+        booted.core.add(GenerationRequest(f"r{index}", (1 + index, 2, 3), sampling))
+
+    while booted.core.has_work:
+        booted.core.step()
+
+    steps = booted.core.snapshot().steps
+    assert steps.num_decode_steps == {mode: 8 * (mode is StepMode.REPLAYED) for mode in StepMode}
+    assert steps.padded_rows == 0
 
 
 def test_report_is_written_with_the_peak_measured(folder: Path) -> None:
@@ -183,7 +216,7 @@ def test_report_is_written_with_the_peak_measured(folder: Path) -> None:
     written = json.loads(path.read_text())
     assert written == json.loads(json.dumps(booted.info))
     check_boot_info(written)
-    assert listener.started == ["read", "kernels", "plan", "weights", "profile", "pool"]
+    assert listener.started[:6] == ["read", "kernels", "plan", "weights", "profile", "pool"]
     activations = {line["name"]: line for line in written["budget"]}["activations"]
     assert activations["measured_bytes"] is not None
 

@@ -3,6 +3,7 @@
 import torch
 
 from nanoserve.launch.capture_stage import prepare_graphs, recorder_for
+from nanoserve.launch.cpu_kernels import native_steps
 from nanoserve.launch.stages import Stages
 from nanoserve.options import EngineOptions
 from nanoserve.plan.boot_info import CaptureOutcome
@@ -12,8 +13,10 @@ from nanoserve.plan.memory_budget import MemoryReading
 from nanoserve.runner.decode_graphs import DecodeGraphs
 from nanoserve.runner.graph_recorder import GraphRecorder, ReplayRecorder
 from nanoserve.runner.kv_pool import KVPool
+from nanoserve.runner.native_recorder import NativeRecorder
 from nanoserve.units import GIB
 from tests.boot_fakes import FakeProbe, RecordingListener
+from tests.native_kernels import native_kernels, needs_kernels
 from tests.recorders import FullDeviceRecorder
 from tests.tiny_models import CPU, random_decoder, tiny_spec
 
@@ -84,6 +87,16 @@ def test_eager_plan_has_no_stage() -> None:
 
 
 def test_recorder_follows_the_mode() -> None:
-    """Captured steps on a CPU have the stand-in; bucketed ones are never recorded."""
-    assert isinstance(recorder_for(plan_for()), ReplayRecorder)
-    assert recorder_for(plan_for(decode_mode="bucketed")) is None
+    """Captured steps of torch on a CPU have the stand-in; bucketed ones are never recorded."""
+    assert isinstance(recorder_for(plan_for(), None), ReplayRecorder)
+    assert recorder_for(plan_for(decode_mode="bucketed"), None) is None
+
+
+@needs_kernels
+def test_native_steps_have_a_recorder_of_their_own() -> None:
+    """Where a step is native operators alone; not where the layers are compiled."""
+    kernels = native_kernels()
+
+    assert isinstance(recorder_for(plan_for(), kernels), NativeRecorder)
+    assert recorder_for(plan_for(decode_mode="bucketed"), kernels) is None
+    assert native_steps(kernels, is_compiled=True) is None

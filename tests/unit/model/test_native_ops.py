@@ -57,6 +57,24 @@ def test_a_product_equals_torch_s_in_double(
 
 
 @settings(max_examples=40, deadline=None)
+@given(num_rows=rows, size=st.sampled_from([8, 100, 576, 5000]), dtype=dtypes)
+def test_lookups_sums_and_floats_are_torch_s_bit_for_bit(
+    num_rows: int, size: int, dtype: torch.dtype
+) -> None:
+    """Rows of a table, the sum of two tensors, and a tensor in float32, in place or new."""
+    native, plain = NativeOps(native_kernels()), TorchOps()
+    x, delta = random(num_rows, size, dtype=dtype), random(num_rows, size, dtype=dtype)
+    index = torch.randint(0, num_rows, (37,))
+    table, out = x.view(num_rows, 2, -1), torch.zeros(num_rows, size)
+
+    assert torch.equal(native.lookup(table, index), plain.lookup(table, index))
+    assert torch.equal(native.add(x, delta), x + delta)
+    assert torch.equal(native.widen(x), x.float())
+    assert native.widen(x, out) is out
+    assert torch.equal(out, x.float())
+
+
+@settings(max_examples=40, deadline=None)
 @given(num_rows=rows, size=sizes, dtype=dtypes, seed=st.integers(0, 99))
 def test_the_norm_equals_torch_s(num_rows: int, size: int, dtype: torch.dtype, seed: int) -> None:
     """Alone, and of a sum; the sum itself is torch's bit for bit."""

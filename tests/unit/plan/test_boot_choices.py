@@ -60,6 +60,16 @@ def test_decode_mode_is_one_setting(options: EngineOptions, on_cpu: str, on_gpu:
     assert choose(SMOLLM2, options, GPU).decode_mode == on_gpu
 
 
+def test_native_steps_are_captured_unless_told_otherwise() -> None:
+    """A CPU whose decode steps can be recorded as native operators replays them."""
+    modes = [
+        choose(SMOLLM2, options, CPU, records_natively=True).decode_mode
+        for options in (EngineOptions(), EngineOptions(decode_mode="eager"))
+    ]
+
+    assert modes == ["captured", "eager"]
+
+
 @pytest.mark.parametrize(
     ("options", "on_cpu", "on_gpu"),
     [

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoserve.plan.boot_fixes import MAX_UTILIZATION, suggest_fixes
+from nanoserve.plan.boot_fixes import suggest_fixes
 from nanoserve.plan.boot_log import read_boot_log
 from nanoserve.plan.logged_boot import LoggedBoot, LoggedError
+from nanoserve.plan.pool_fixes import profile_of_boot
+from nanoserve.plan.suggested_fix import MAX_UTILIZATION
 from nanoserve.units import GIB, MIB
 from tests.boot_logs import log_of, records
 
@@ -76,14 +78,18 @@ def test_a_pool_of_tokens() -> None:
         max_model_len=29_000,
     )
 
-    assert changes(boot) == ["--gpu-memory-utilization 0.93", "--max-model-len 23648"]
+    assert changes(boot) == [
+        "--gpu-memory-utilization 0.93",
+        "--max-model-len 23648",
+        "--kv-cache-dtype fp8",
+    ]
 
 
 def test_nothing_left_for_the_pool() -> None:
-    """The utilization is raised by what is missing, as far as it goes."""
+    """The utilization is raised until a small pool is there, as far as it goes."""
     boot = LoggedBoot(engine="vllm", total_bytes=8 * GIB, utilization=0.7, pool_bytes=-GIB)
 
-    assert changes(boot) == ["--gpu-memory-utilization 0.83"]
+    assert changes(boot) == ["--gpu-memory-utilization 0.95"]
     assert changes(replace(boot, pool_bytes=-4 * GIB)) == []
 
 
@@ -104,6 +110,21 @@ def test_recording_outside_the_budget() -> None:
     ]
 
 
+def test_recording_that_failed_without_figures() -> None:
+    """A driver's error names no sizes: room is made for the most that recorded boots took."""
+    error = LoggedError("out of memory", "CUDA error: out of memory", "capture")
+    boot = LoggedBoot(
+        engine="vllm", version="0.9.0", total_bytes=24 * GIB, utilization=0.98, error=error
+    )
+    most = profile_of_boot(boot).graph_gib[2] * GIB
+
+    lower, eager = suggest_fixes(boot)
+
+    left = 0.02 * 24 * GIB + lower.freed_bytes
+    assert most <= left <= most + 0.01 * 24 * GIB
+    assert eager.change == "--enforce-eager"
+
+
 def test_less_free_than_asked_for() -> None:
     """Others leave, or less is asked for."""
     boot = LoggedBoot(
@@ -120,16 +141,36 @@ def test_less_free_than_asked_for() -> None:
     assert less.change == "--gpu-memory-utilization 0.84"
 
 
+def test_fewer_requests_than_states() -> None:
+    """As many as have a state; a refusal cut short names no number."""
+    error = LoggedError("too many requests for state", "", "pool", fitting_seqs=614)
+    boot = LoggedBoot(engine="vllm", error=error)
+
+    assert changes(boot) == ["--max-num-seqs 614"]
+    assert changes(replace(boot, error=replace(error, fitting_seqs=None))) == []
+
+
+def test_others_who_hold_the_card() -> None:
+    """What must get free is no more than what lacked."""
+    error = LoggedError("out of memory", "", "weights", 2 * GIB, GIB, others_bytes=15 * GIB)
+    boot = LoggedBoot(engine="vllm", total_bytes=24 * GIB, error=error)
+
+    (others,) = suggest_fixes(boot)
+    assert others.effect == "1.00 GiB must get free; others hold 15.00 GiB"
+
+
 def test_sglangs_share_is_of_what_was_free() -> None:
     """Its log names no total; what was free at the start stands for it."""
     boot = LoggedBoot(
         engine="sglang",
         free_bytes=20 * GIB,
+        loaded_free_bytes=11 * GIB // 2,
         utilization=0.7,
-        error=LoggedError("no room for pool", "", "pool", 2 * GIB, GIB),
+        error=LoggedError("no room for pool", "", "pool"),
     )
 
-    assert changes(boot) == ["--mem-fraction-static 0.75"]
+    assert changes(boot) == ["--mem-fraction-static 0.78"]
+    assert suggest_fixes(boot)[0].effect.startswith("pool 1.10 GiB")
 
 
 def test_a_pool_that_was_not_allocated() -> None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoserve.plan.boot_log import READERS, read_boot_log, recognise_engine
+from nanoserve.plan.boot_log import FORMATS, read_boot_log, recognise_engine
+from nanoserve.plan.log_format import read_log
 from nanoserve.plan.logged_boot import LoggedBoot
 from nanoserve.units import GIB
 from tests.boot_logs import log_of, records
@@ -151,6 +152,6 @@ def test_five_megabytes_of_noise_are_read_in_time() -> None:
 
 def test_every_reader_takes_an_empty_text() -> None:
     """A reader asked for nothing finds nothing."""
-    for name, reader in READERS.items():
-        assert reader.read("").engine == name
-        assert reader.read("").is_empty
+    for name, layout in FORMATS.items():
+        assert read_log(layout, "").engine == name
+        assert read_log(layout, "").is_empty

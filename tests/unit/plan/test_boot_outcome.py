@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from nanoserve.plan.boot_outcome import logged_budget, name_outcome
+from nanoserve.plan.boot_outcome import name_outcome
 from nanoserve.plan.logged_boot import ErrorKind, LoggedBoot, LoggedError, Stage
-from nanoserve.plan.memory_budget import REMAINDER
 from nanoserve.units import GIB
 
 VLLM = LoggedBoot(engine="vllm", total_bytes=24 * GIB, utilization=0.9)
@@ -33,7 +32,7 @@ def test_memory_that_ran_out(stage: Stage, kind: str, line: str) -> None:
     outcome = name_outcome(failed("out of memory", stage))
 
     assert (outcome.kind, outcome.broken_line) == (kind, line)
-    assert outcome.reason.endswith("2.00 GiB was needed and 1.00 GiB was there.")
+    assert "2.00 GiB was needed and 1.00 GiB was there." in outcome.reason
 
 
 @pytest.mark.parametrize(
@@ -70,11 +69,12 @@ def test_an_unclear_error_is_the_weights_where_they_exceed_their_room() -> None:
     assert name_outcome(replace(unclear, weight_bytes=23 * GIB)).kind == "weights do not fit"
 
 
-def test_a_failed_allocation_of_nobody_at_no_stage_is_unknown() -> None:
-    """An error pasted alone does not say what was being done."""
+def test_a_failed_allocation_of_nobody_at_no_stage_is_of_memory() -> None:
+    """An error pasted alone does not say what was being done, but what ran out."""
     boot = replace(failed("out of memory", "start"), engine=None)
 
-    assert name_outcome(boot).kind == "unknown"
+    assert name_outcome(boot).kind == "out of memory"
+    assert name_outcome(boot).is_for_memory
 
 
 @pytest.mark.parametrize(
@@ -115,46 +115,32 @@ def test_some_engines_serve_less_than_asked() -> None:
     assert name_outcome(boot).kind == "ok"
 
 
-def test_a_budget_as_the_engine_divided_it() -> None:
-    """Named parts sum to the total; what nobody named is the remainder."""
-    boot = replace(
-        VLLM,
-        weight_bytes=8 * GIB,
-        non_torch_bytes=GIB,
-        activation_bytes=2 * GIB,
-        pool_bytes=10 * GIB,
-    )
-    budget = logged_budget(boot)
+def test_others_in_the_way_are_named_where_their_memory_would_do() -> None:
+    """24 GiB, 1 of them free, 15 held by others: 2 GiB would have been there."""
+    error = LoggedError("out of memory", "", "weights", 2 * GIB, GIB, others_bytes=15 * GIB)
+    outcome = name_outcome(replace(VLLM, error=error))
 
-    assert budget is not None
-    assert budget.part_bytes("reserve") == 24 * GIB - int(0.9 * 24 * GIB)
-    assert budget.part_bytes("driver context") == GIB
-    assert budget.part_bytes(REMAINDER) == int(0.9 * 24 * GIB) - 21 * GIB
+    assert (outcome.kind, outcome.broken_line) == ("others hold the memory", "other processes")
+    assert "Other processes hold 15.00 GiB" in outcome.reason
+    few = replace(VLLM, error=replace(error, others_bytes=GIB))
+    assert name_outcome(few).kind == "weights do not fit"
 
 
-def test_an_estimate_in_the_budget_is_a_part_of_it() -> None:
-    """Where the engine takes the estimate off, it stands as capture."""
-    boot = replace(VLLM, graph_estimate_bytes=GIB, is_graph_estimate_in_budget=True)
-    outside = replace(boot, is_graph_estimate_in_budget=False)
+@pytest.mark.parametrize(("is_in_budget", "words"), [(True, "too low"), (None, "outside")])
+def test_where_recorded_steps_are_paid_from(is_in_budget: bool | None, words: str) -> None:
+    """Older vLLM leaves them outside the budget, newer ones take an estimate off it."""
+    boot = replace(failed("out of memory", "capture"), is_graph_estimate_in_budget=is_in_budget)
 
-    assert _part(boot, "capture") == GIB
-    assert _part(outside, "capture") == 0
-
-
-def test_consumed_memory_stands_for_weights_and_context() -> None:
-    """Versions that print both as one leave the context's line out."""
-    boot = replace(VLLM, consumed_bytes=9 * GIB, non_torch_bytes=GIB)
-
-    assert _part(boot, "weights") == 9 * GIB
-    assert _part(boot, "driver context") == 0
+    assert words in name_outcome(boot).reason
 
 
-def test_without_a_total_there_is_no_budget() -> None:
-    """Nothing can be divided."""
-    assert logged_budget(LoggedBoot(pool_bytes=GIB)) is None
+@pytest.mark.parametrize(
+    ("kind", "is_for_memory"),
+    [("host memory", True), ("driver", False), ("port in use", False), ("other error", False)],
+)
+def test_what_is_not_the_cards_memory_is_said(kind: ErrorKind, is_for_memory: bool) -> None:
+    """No line of the card's budget broke."""
+    outcome = name_outcome(failed(kind))
 
-
-def _part(boot: LoggedBoot, name: str) -> int:
-    budget = logged_budget(boot)
-    assert budget is not None
-    return budget.part_bytes(name)
+    assert (outcome.broken_line, outcome.is_for_memory) == (None, is_for_memory)
+    assert not outcome.is_healthy

@@ -68,6 +68,69 @@ def test_accounts_of_errors(text: str, kind: str, stage: str | None) -> None:
     assert (error.kind, error.stage) == (kind, stage)
 
 
+@pytest.mark.parametrize(
+    ("text", "kind", "stage"),
+    [
+        (
+            "max seq len 131072 is larger than the 60000 tokens the KV cache can hold",
+            "request larger than pool",
+            "pool",
+        ),
+        (
+            "16.00 GiB KV needed for 131072 tokens, only 12.3 GiB free",
+            "request larger than pool",
+            "pool",
+        ),
+        ("model max length 32768 > 11232 KV tokens", "request larger than pool", "pool"),
+        ("needs 5.0 GiB KV for 40960, has 3.2", "request larger than pool", "pool"),
+        ("KV cache holds only 9000 tokens, context is 16384", "request larger than pool", "pool"),
+        ("max_model_len 262144 does not fit the KV cache", "request larger than pool", "pool"),
+        (
+            "6.0 GiB KV cache is needed, larger than the available 4.1 GiB",
+            "request larger than pool",
+            "pool",
+        ),
+        ("one request of 40960 does not fit in the pool", "request larger than pool", "pool"),
+        ("engine suggests max length 15984", "request larger than pool", "pool"),
+        ("no available memory for the cache blocks", "no room for pool", "pool"),
+        ("No memory left for KV cache after weights", "no room for pool", "pool"),
+        ("KV cache memory is negative (-3.4 GiB)", "no room for pool", "pool"),
+        ("num_gpu_blocks is 0", "no room for pool", "pool"),
+        ("GPU blocks: 0", "no room for pool", "pool"),
+        ("available KV cache memory -1.44 GiB", "no room for pool", "pool"),
+        (
+            "sglang: not enough memory, please try to increase mem_fraction_static",
+            "no room for pool",
+            "pool",
+        ),
+        ("max_total_num_tokens is negative", "no room for pool", "pool"),
+        ("CUDA out of memory during cuda graph capture", "out of memory", "capture"),
+        ("OOM while capturing CUDA graphs at 0.95", "out of memory", "capture"),
+        ("graph capture failed: tried to allocate 64 MiB", "out of memory", "capture"),
+        ("CUDA out of memory while loading weights", "out of memory", "weights"),
+        ("OOM in load_model: tried to allocate 224 MiB, 22 GiB in use", "out of memory", "weights"),
+        ("out of memory when loading model weights on a single card", "out of memory", "weights"),
+        ("weights 61 GiB do not fit on one 48 GB card", "out of memory", "weights"),
+        (
+            "free memory 20.1 GiB less than desired 21.6 GiB at startup",
+            "free memory below utilization",
+            "start",
+        ),
+        ("model too large for GPU", "out of memory", "weights"),
+        ("out of memory allocating the KV cache", "out of memory", "pool"),
+        ("OOM while initialising KV cache tensors", "out of memory", "pool"),
+        ("CUDA OOM in allocate_gpu_cache", "out of memory", "pool"),
+        ("cuda out of memory when allocating the memory pool", "out of memory", "pool"),
+    ],
+)
+def test_other_words_for_the_same(text: str, kind: str, stage: str) -> None:
+    """Accounts that people may write of the same failures, none of them a recorded one."""
+    error = error_of_account(text)
+
+    assert error is not None
+    assert (error.kind, error.stage) == (kind, stage)
+
+
 def test_numbers_of_an_account() -> None:
     """Sizes, the length asked for and the one that fits."""
     error = error_of_account("4.76 GiB needed for 65536, 1.56 available; estimate 15984")

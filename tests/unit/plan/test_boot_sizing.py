@@ -4,10 +4,13 @@ from nanoserve.options import EngineOptions
 from nanoserve.plan.boot_choices import choose
 from nanoserve.plan.boot_sizing import (
     activation_bytes_for,
+    capture_for,
     plan_room,
     pool_demand,
+    step_facts,
     torch_backend_facts,
 )
+from nanoserve.plan.capture_cost import native_arena_bytes
 from nanoserve.plan.capture_plan import BackendFacts
 from nanoserve.units import MIB
 from tests.plan_cases import CPU, GPU, SMOLLM2
@@ -67,3 +70,25 @@ def test_a_paged_kernel_holds_no_scores() -> None:
     assert activation_bytes_for(SMOLLM2, options, GPU, choices, paged) * 4 < activation_bytes_for(
         SMOLLM2, options, GPU, choices, plain
     )
+
+
+def test_only_what_is_recorded_in_milliseconds_has_close_rows() -> None:
+    """Bucketed steps are run once at boot, each in full, so their rows are powers of two."""
+    native = step_facts(SMOLLM2, False, lambda rows, width: 0, 16, is_native=True)
+    rows = {}
+    for mode in ("captured", "bucketed"):
+        options = EngineOptions(max_num_seqs=6, decode_mode=mode)
+        capture = capture_for(options, choose(SMOLLM2, options, CPU), native)
+        assert capture is not None
+        rows[mode] = capture.row_buckets
+
+    assert rows == {"captured": (1, 2, 3, 4, 5, 6), "bucketed": (1, 2, 4, 6)}
+
+
+def test_recorded_products_of_quantised_weights_keep_their_inputs_in_8_bits() -> None:
+    """A byte for each input of the head, and a scale and a sum for each 32, beside the rest."""
+    dense, quantised = (
+        native_arena_bytes(SMOLLM2, 8, 0, 2, is_quantized) for is_quantized in (False, True)
+    )
+
+    assert quantised - dense == 8 * (576 + 8 * 18)

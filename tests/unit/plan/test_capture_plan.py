@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +12,24 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from nanoserve.errors import CaptureTooSmall
+from nanoserve.plan.capture_axes import (
+    WIDTH_BUCKET,
+    close_row_buckets,
+    row_buckets,
+    width_buckets,
+    width_from_limit,
+)
 from nanoserve.plan.capture_cost import (
     SECONDS_PER_GRAPH,
     price_capture,
     score_rectangle_bytes,
 )
 from nanoserve.plan.capture_plan import (
-    WIDTH_BUCKET,
     ArenaBytes,
+    BackendFacts,
     CapturePlan,
     CaptureRequest,
     plan_capture,
-    row_buckets,
-    width_buckets,
-    width_from_limit,
 )
 from nanoserve.units import MIB
 
@@ -48,6 +53,48 @@ def plan(
         arena_bytes=scores_bytes(GOLDEN["num_attention_heads"]),
         depends_on_width=depends_on_width,
     )
+
+
+def close_plan(max_num_seqs: int, **asked: Any) -> CapturePlan:
+    return plan_capture(
+        max_num_seqs,
+        2048,
+        request=CaptureRequest(**asked),
+        arena_bytes=lambda rows, width: 0,
+        depends_on_width=False,
+        has_close_rows=True,
+    )
+
+
+def test_close_rows_are_padded_by_an_eighth_at_most() -> None:
+    """Every number to 16, then eight to an octave; the last is the most there are."""
+    assert close_row_buckets(32) == (*range(1, 17), *range(18, 33, 2))
+    for max_rows in range(1, 700):
+        buckets = close_row_buckets(max_rows)
+        assert buckets[-1] == max_rows
+        pairs = pairwise(buckets)
+        assert all(0 < larger - rows <= max(1, rows // 8) for rows, larger in pairs)
+
+
+def test_close_rows_give_way_to_the_limit() -> None:
+    """Where fewer graphs may be held than there are close rows, powers of two are recorded."""
+    assert close_plan(32).row_buckets == close_row_buckets(32)
+    assert close_plan(32, limit=23).row_buckets == row_buckets(32)
+    assert close_plan(32, max_rows=5).row_buckets == (1, 2, 3, 4, 5)
+
+
+def test_native_steps_are_planned_by_the_size_of_a_number() -> None:
+    """Where there is no native step, the arena is the backend's whatever the dtype."""
+    plain = BackendFacts(False, lambda rows, width: rows * width)
+    native = BackendFacts(
+        False,
+        lambda rows, width: 0,
+        lambda rows, width, size, is_quantized: rows * size + 100 * is_quantized,
+    )
+
+    assert [plain.arena_bytes_of(2)(3, 5), native.arena_bytes_of(2)(3, 5)] == [15, 6]
+    assert native.arena_bytes_of(2, is_quantized=True)(3, 5) == 106
+    assert [plain.is_native, native.is_native] == [False, True]
 
 
 def test_constants_are_the_table_s() -> None:

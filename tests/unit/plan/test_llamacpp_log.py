@@ -2,7 +2,8 @@
 
 import pytest
 
-from nanoserve.plan.llamacpp_log import read_llamacpp
+from nanoserve.plan.llamacpp_log import LLAMACPP_LOG
+from nanoserve.plan.log_format import read_log
 from nanoserve.plan.log_text import plain_log
 from nanoserve.plan.logged_boot import LoggedBoot
 from nanoserve.units import MIB
@@ -37,7 +38,7 @@ FAILED = "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 590.07 MiB on d
 
 
 def read(text: str) -> LoggedBoot:
-    return read_llamacpp(plain_log(text))
+    return read_log(LLAMACPP_LOG, plain_log(text).text)
 
 
 def test_buffers_are_summed_over_the_gpus() -> None:
@@ -118,3 +119,20 @@ def test_what_stops_a_boot(text: str, kind: str, stage: str) -> None:
     assert (error.kind, error.stage) == (kind, stage)
     if kind == "out of memory":
         assert error.need_bytes == round(590.07 * MIB)
+
+
+def test_several_cards_and_what_they_have() -> None:
+    """Totals are summed over the cards, their own sum left out; newer versions project."""
+    boot = read(
+        "ggml_cuda_init: found 2 CUDA devices (Total VRAM: 48256 MiB):\n"
+        "  Device 0: NVIDIA GeForce RTX 3090, compute capability 8.6, VMM: yes, VRAM: 24128 MiB\n"
+        "  Device 1: NVIDIA GeForce RTX 3090, compute capability 8.6, VMM: yes, VRAM: 24128 MiB\n"
+        "[34333] 0.00.202.251 I llama_params_fit_impl: projected to use 3287 MiB of device memory "
+        "vs. 46100 MiB of free device memory\n"
+        "load_tensors: offloaded 20/33 layers to GPU\n"
+    )
+
+    assert boot.total_bytes == 48256 * MIB
+    assert boot.free_bytes == 46100 * MIB
+    assert boot.num_devices == 2
+    assert (boot.num_device_layers, boot.num_layers) == (20, 33)

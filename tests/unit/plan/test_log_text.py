@@ -30,6 +30,11 @@ SAYS = "Available KV cache memory: 55.15 GiB"
         f"[TensorRT-LLM][INFO] {SAYS}",
         f"[02/14/2025-09:38:53] [TRT-LLM] [I] {SAYS}",
         f"0.00.476.244 I {SAYS}",
+        f"[34333] 0.00.202.251 I {SAYS}",
+        f"Dec 31 01:58:01 FORGE ollama[555324]: {SAYS}",
+        f"ollama[1186]: {SAYS}",
+        f"2026-05-08 11:50:14.753 [Info] (Process) (EngineCore pid=3043) {SAYS}",
+        f"(Worker_TP0 pid=9) ERROR 02-07 18:18:59 [v1/executor/multiproc_executor.py:824] {SAYS}",
         f"\x1b[32mINFO\x1b[0m 05-12 10:11:12 [gpu_worker.py:298] \x1b[1m{SAYS}\x1b[0m",
         f"[0;36m(EngineCore_DP0 pid=21)[0;0m INFO 05-12 10:11:12 [gpu_worker.py:2] {SAYS}",
         f"> {SAYS}",
@@ -38,7 +43,7 @@ SAYS = "Available KV cache memory: 55.15 GiB"
 )
 def test_prefixes_and_colours_go(line: str) -> None:
     """What a rank, a logger, a container or a terminal puts before a message is taken off."""
-    assert plain_log(f"{line}\n") == SAYS
+    assert plain_log(f"{line}\n").text == SAYS
 
 
 def test_lines_cut_by_a_terminal_are_joined() -> None:
@@ -46,29 +51,29 @@ def test_lines_cut_by_a_terminal_are_joined() -> None:
     text = f"{'x' * 55} {SAYS} and {'y' * 170}"
     cut = "\n".join(text[start : start + 70] for start in range(0, len(text), 70))
 
-    assert SAYS in plain_log(cut)
+    assert SAYS in plain_log(cut).text
 
 
 def test_a_cut_log_ends_where_it_ends() -> None:
     """The last line of a paste may be as wide as the terminal."""
     cut = "\n".join(("a" * 70, "b" * 70, "c" * 70))
 
-    assert plain_log(cut) == "a" * 70 + "b" * 70 + "c" * 70
+    assert plain_log(cut).text == "a" * 70 + "b" * 70 + "c" * 70
 
 
 def test_prefixes_upon_prefixes() -> None:
     """A message behind more of them than any tool prints keeps the rest."""
-    assert plain_log("| " * 12 + SAYS).endswith(SAYS)
+    assert plain_log("| " * 12 + SAYS).text.endswith(SAYS)
 
 
 def test_lines_wrapped_at_words_read_as_one() -> None:
     """A gap is one space wide, whether it was a line's end or several spaces."""
-    assert plain_log("Available KV cache\r\n      memory: 55.15\tGiB\r\n\r\n") == SAYS
+    assert plain_log("Available KV cache\r\n      memory: 55.15\tGiB\r\n\r\n").text == SAYS
 
 
 def test_windows_line_ends_are_line_ends() -> None:
     """A carriage return leaves nothing behind."""
-    assert plain_log("a first line of it\r\nand a second line\r\n") == (
+    assert plain_log("a first line of it\r\nand a second line\r\n").text == (
         "a first line of it and a second line"
     )
 
@@ -76,7 +81,7 @@ def test_windows_line_ends_are_line_ends() -> None:
 @given(st.text(max_size=400))
 def test_any_text_becomes_one_line(text: str) -> None:
     """Whatever the text, there is no line end and no escape in it afterwards."""
-    plain = plain_log(text)
+    plain = plain_log(text).text
 
     assert "\n" not in plain
     assert "\x1b" not in plain

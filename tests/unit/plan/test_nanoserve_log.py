@@ -9,15 +9,16 @@ from nanoserve.options import EngineOptions
 from nanoserve.plan.boot_info import boot_info, boot_lines
 from nanoserve.plan.boot_plan import plan_boot
 from nanoserve.plan.boot_report import BootReport, BudgetLine, StageReport
+from nanoserve.plan.log_format import read_log
 from nanoserve.plan.log_text import plain_log
 from nanoserve.plan.logged_boot import LoggedBoot
-from nanoserve.plan.nanoserve_log import read_nanoserve
+from nanoserve.plan.nanoserve_log import NANOSERVE_LOG
 from nanoserve.units import GIB, MIB
 from tests.plan_cases import GPU, LLAMA_32_1B, with_free
 
 
 def read(text: str) -> LoggedBoot:
-    return read_nanoserve(plain_log(text))
+    return read_log(NANOSERVE_LOG, plain_log(text).text)
 
 
 def healthy_log() -> str:

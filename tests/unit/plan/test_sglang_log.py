@@ -2,9 +2,10 @@
 
 import pytest
 
+from nanoserve.plan.log_format import read_log
 from nanoserve.plan.log_text import plain_log
 from nanoserve.plan.logged_boot import LoggedBoot
-from nanoserve.plan.sglang_log import read_sglang
+from nanoserve.plan.sglang_log import SGLANG_LOG
 from nanoserve.units import GIB
 
 BOOT = """\
@@ -33,7 +34,7 @@ KV Cache is allocated. #tokens: 171008, K 0.33 GB, V 0.33 GB
 
 
 def read(text: str) -> LoggedBoot:
-    return read_sglang(plain_log(text))
+    return read_log(SGLANG_LOG, plain_log(text).text)
 
 
 def gib(value: float) -> int:

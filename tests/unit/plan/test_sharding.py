@@ -134,5 +134,5 @@ def test_layers_without_attention_are_divided_too() -> None:
 @pytest.mark.parametrize("pp", [0, 5])
 def test_a_stage_has_a_layer(pp: int) -> None:
     """There are from one stage to one per layer."""
-    with pytest.raises(OptionError, match=f"--pipeline-parallel-size {pp} .* 4 layers"):
+    with pytest.raises(OptionError, match=f"--pp {pp} .* 4 layers"):
         plan_stages(tiny_shape(), pp)

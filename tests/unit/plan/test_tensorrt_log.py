@@ -2,9 +2,10 @@
 
 import pytest
 
+from nanoserve.plan.log_format import read_log
 from nanoserve.plan.log_text import plain_log
 from nanoserve.plan.logged_boot import LoggedBoot
-from nanoserve.plan.tensorrt_log import read_tensorrt
+from nanoserve.plan.tensorrt_log import TENSORRT_LOG
 from nanoserve.units import GIB, MIB
 
 BOOT = """\
@@ -23,7 +24,7 @@ available: 17.83 GiB
 
 
 def read(text: str) -> LoggedBoot:
-    return read_tensorrt(plain_log(text))
+    return read_log(TENSORRT_LOG, plain_log(text).text)
 
 
 def test_a_healthy_boot() -> None:

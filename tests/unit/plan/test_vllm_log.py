@@ -2,9 +2,10 @@
 
 import pytest
 
+from nanoserve.plan.log_format import read_log
 from nanoserve.plan.log_text import plain_log
 from nanoserve.plan.logged_boot import LoggedBoot
-from nanoserve.plan.vllm_log import read_vllm
+from nanoserve.plan.vllm_log import VLLM_LOG
 from nanoserve.units import GIB
 
 EARLY = """\
@@ -79,7 +80,7 @@ memory (weights + non-torch), 1.44 GiB for peak activation, and 0.23 GiB for CUD
 
 
 def read(text: str) -> LoggedBoot:
-    return read_vllm(plain_log(text))
+    return read_log(VLLM_LOG, plain_log(text).text)
 
 
 def gib(value: float) -> int:

@@ -1,15 +1,18 @@
 """`Sampler`: the order of operations, exact argmax, failures by name, and no memory."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
+from nanoserve.runner.native_row_max import NativeRowMax
 from nanoserve.runner.sampler import NOT_FINITE, NOTHING_LEFT, Sampler
 from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.sched.step import ScheduledRequest
 from nanoserve.sched.token_history import TokenHistory
+from tests.native_kernels import native_kernels, needs_kernels
 from tests.sampling_reference import drawing
 
 GREEDY = SamplingParams(temperature=0.0)
@@ -195,3 +198,20 @@ def test_what_is_kept_between_calls_changes_no_token() -> None:
         tokens.append(position)
 
         assert sampler.sample(logits, scheduled) == Sampler().sample(logits, scheduled)
+
+
+@needs_kernels
+def test_native_maxima_draw_what_torch_s_draw() -> None:
+    """Greedy batches, with ties and rows that are broken; any other batch does without them."""
+    native = Sampler(NativeRowMax(native_kernels()))
+    logits = torch.cat([random_logits(20, 203), random_logits(20, 203).round()])
+    logits[3, 150], logits[5, 202], logits[7] = float("nan"), float("inf"), float("-inf")
+    logits[9, [2, 202]] = 100.0
+    mixed = [GREEDY, RANDOM, SamplingParams(temperature=0.0, num_logprobs=2)]
+
+    for params in ([GREEDY] * 40, [mixed[row % 3] for row in range(40)]):
+        batch = batch_of(*params)
+        assert native.sample(logits, batch) == Sampler().sample(logits, batch)
+    constrained = [replace(request, banned_token_ids=(2,)) for request in batch_of(*[GREEDY] * 40)]
+    assert native.sample(logits, constrained) == Sampler().sample(logits, constrained)
+    assert native.sample(logits, constrained).token_ids[9] == 202

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from nanoserve.errors import ModelError, UnsupportedModelError
 from nanoserve.spec.quant_config import read_quant_config
+from nanoserve.spec.quant_spec import LINEAR_GROUPS
 
 PATH = "config.json"
 
@@ -280,3 +281,37 @@ def test_any_object_is_read_or_refused(method: str, values: dict[str, Any]) -> N
         return
 
     assert 0 < found.weight_format.bits_per_weight() < 1e31
+
+
+@pytest.mark.parametrize(
+    ("kept", "left"),
+    [
+        ([f"model.layers.{n}.self_attn*" for n in range(10)], {"attention"}),
+        ([f"model.layers.{n}.self_attn*" for n in range(5)], set()),
+        (
+            [f"model.layers.{n}.self_attn.{p}_proj" for n in range(10) for p in "qkvo"],
+            {"attention"},
+        ),
+        ([f"model.layers.{n}.self_attn.kv_b_proj" for n in range(10)], set()),
+        ([f"vision_model.layers.{n}.self_attn*" for n in range(10)], set()),
+        (["model.layers.0.self_attn*"], set()),
+        (["*.self_attn*"], {"attention"}),
+    ],
+)
+def test_modules_listed_layer_by_layer(kept: list[str], left: set[str]) -> None:
+    """A group is left in 16 bits where most of 10 layers list it whole, or a pattern all."""
+    values = {"quant_method": "awq", "bits": 4, "modules_to_not_convert": kept}
+    quantised = read_quant_config(values, "config.json", num_layers=10).weight_format.quantised
+
+    assert LINEAR_GROUPS - quantised == left
+
+
+def test_lists_without_a_number_of_layers_name_no_group() -> None:
+    """How many layers the list leaves out cannot be said."""
+    values = {
+        "quant_method": "awq",
+        "bits": 4,
+        "modules_to_not_convert": ["model.layers.0.self_attn*"],
+    }
+
+    assert read_quant_config(values, "config.json").weight_format.quantised == LINEAR_GROUPS

@@ -1,6 +1,8 @@
 // The C interface: a program of operators is run in order by a team of OpenMP threads.
 #include <omp.h>
 
+#include <chrono>
+
 #include "ops.h"
 #include "panels.h"
 
@@ -28,6 +30,10 @@ constexpr OpKind KINDS[] = {
     kind<PrepareHeadsArgs, prepare_heads>(),
     kind<PagedAttentionArgs, paged_attention>(),
     kind<LinearArgs, linear>(),
+    kind<GatherRowsArgs, gather_rows>(),
+    kind<AddArgs, add>(),
+    kind<WidenArgs, widen>(),
+    kind<RowMaxArgs, row_max>(),
     kind<PackedLinearArgs, packed_linear>(),
     kind<EmbeddingArgs, embedding>(),
 };
@@ -53,6 +59,26 @@ void nanoserve_run(const Op* program, int64_t num_ops, int32_t num_threads) {
   {
     Team team(state, omp_get_thread_num(), omp_get_num_threads());
     for (int64_t i = 0; i < num_ops; i++) KINDS[program[i].kind].run(program[i].args, team);
+  }
+}
+
+// Adds to nanoseconds[i] what operator i takes, its barriers with it.
+void nanoserve_run_timed(const Op* program, int64_t num_ops, int32_t num_threads,
+                         int64_t* nanoseconds) {
+  using Clock = std::chrono::steady_clock;
+  TeamState state;
+#pragma omp parallel num_threads(num_threads)
+  {
+    Team team(state, omp_get_thread_num(), omp_get_num_threads());
+    auto before = Clock::now();
+    for (int64_t i = 0; i < num_ops; i++) {
+      KINDS[program[i].kind].run(program[i].args, team);
+      auto after = Clock::now();
+      if (team.thread() == 0) {
+        nanoseconds[i] += std::chrono::nanoseconds(after - before).count();
+      }
+      before = after;
+    }
   }
 }
 

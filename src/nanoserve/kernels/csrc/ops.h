@@ -101,6 +101,38 @@ struct EmbeddingArgs {
   int64_t rows, in_size, group_size, format, dtype;
 };
 
+// out[i] = table[index[i]]; rows of row_bytes bytes each.
+struct GatherRowsArgs {
+  const void* table;
+  const int64_t* index;
+  void* out;
+  int64_t rows, row_bytes;
+};
+
+// out = x + delta, element by element.
+struct AddArgs {
+  const void* x;
+  const void* delta;
+  void* out;
+  int64_t count, dtype;
+};
+
+// out = x in float32, element by element.
+struct WidenArgs {
+  const void* x;
+  float* out;
+  int64_t count, dtype;
+};
+
+// The largest value of each row of x, [rows, size], and the first place it has; a row with a NaN
+// has NaN.
+struct RowMaxArgs {
+  const float* x;
+  float* maxima;
+  int64_t* places;
+  int64_t rows, size;
+};
+
 void rms_norm(const RmsNormArgs& args, Team& team);
 void silu_mul(const SiluMulArgs& args, Team& team);
 void prepare_heads(const PrepareHeadsArgs& args, Team& team);
@@ -108,6 +140,10 @@ void linear(const LinearArgs& args, Team& team);
 void paged_attention(const PagedAttentionArgs& args, Team& team);
 void packed_linear(const PackedLinearArgs& args, Team& team);
 void embedding(const EmbeddingArgs& args, Team& team);
+void gather_rows(const GatherRowsArgs& args, Team& team);
+void add(const AddArgs& args, Team& team);
+void widen(const WidenArgs& args, Team& team);
+void row_max(const RowMaxArgs& args, Team& team);
 
 // Calls f with a null pointer of the type that dtype names.
 template <class F>

@@ -1,11 +1,17 @@
 // The threads that run an operator together: a number, a barrier, and a shared counter.
 #pragma once
 #include <atomic>
-#include <sched.h>
+#include <chrono>
 
 #ifdef __SSE2__
 #include <immintrin.h>
 #endif
+
+// Pauses of 24 nanoseconds, measured on Zen 4 at 2.6 GHz.
+constexpr int MAX_SPINS = 2000, MIN_SPINS = 32;
+constexpr int SPINS_BACK = 8;  // with each wait that was not in vain
+// A share of work that is larger than the others' is done sooner than this.
+constexpr std::chrono::microseconds SLICE{150};
 
 struct TeamState {
   alignas(64) std::atomic<int64_t> next{0};
@@ -20,8 +26,9 @@ class Team {
   int thread() const { return thread_; }
   int size() const { return size_; }
 
-  // Waits for the others: some microseconds by spinning, then by giving the core away, which
-  // a thread that shares it may need to get here at all.
+  // Waits for the others: some microseconds by spinning, then asleep. Where the cores are not
+  // ours alone, spinning takes the time of those that are waited for: who waited as long as
+  // another program may have a core spins half as long the next time.
   void barrier() {
     if (size_ == 1) {
       state_.next.store(0, std::memory_order_relaxed);
@@ -32,17 +39,21 @@ class Team {
       state_.num_arrived.store(0, std::memory_order_relaxed);
       state_.next.store(0, std::memory_order_relaxed);
       state_.generation.store(generation + 1, std::memory_order_release);
+      state_.generation.notify_all();
       return;
     }
     for (int spins = 0; state_.generation.load(std::memory_order_acquire) == generation; spins++) {
-      if (spins < 4000) {
-#ifdef __SSE2__
-        _mm_pause();
-#endif
-      } else {
-        sched_yield();
+      if (spins >= spins_) {
+        auto asleep = std::chrono::steady_clock::now();
+        state_.generation.wait(generation, std::memory_order_acquire);
+        if (std::chrono::steady_clock::now() - asleep > SLICE) spins_ = spins_ / 2 + MIN_SPINS;
+        return;
       }
+#ifdef __SSE2__
+      _mm_pause();
+#endif
     }
+    spins_ = spins_ + SPINS_BACK < MAX_SPINS ? spins_ + SPINS_BACK : MAX_SPINS;
   }
 
   // Calls f(i) for each i below count, `grain` of them in a row on whichever thread is free; all
@@ -69,4 +80,5 @@ class Team {
  private:
   TeamState& state_;
   int thread_, size_;
+  int spins_ = MAX_SPINS;
 };

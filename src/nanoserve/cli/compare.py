@@ -1,0 +1,81 @@
+"""`nanoserve compare`: many plans of a model side by side, as text or JSON."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from nanoserve.cli.compare_options import CompareOptions
+from nanoserve.cli.plan import DOES_NOT_FIT, FITS, query_of
+from nanoserve.cli.plan_options import PlanOptions
+from nanoserve.errors import OptionError
+from nanoserve.plan.compare_table import compare_lines
+from nanoserve.plan.comparison import Axes, ComparedPlan, compare, compare_savings, default_axes
+from nanoserve.plan.plan_answer import answer
+from nanoserve.plan.plan_json import plan_as_dict
+from nanoserve.spec.gpu_names import find_gpus
+from nanoserve.spec.quant_spec import find_weight_format
+
+
+def run_compare(model: str, varied: CompareOptions, common: PlanOptions, *, as_json: bool) -> int:
+    """Print the plans and return the exit code: 0 where any serves, else 4.
+
+    Args:
+        model: As `nanoserve plan` takes it.
+        varied: The axes.
+        common: What all plans share.
+        as_json: Print JSON.
+
+    Raises:
+        NanoserveError: The model, a GPU or an option is refused; `main` prints it.
+    """
+    names = _parts("--gpu", varied.gpu)
+    gpus = tuple(find_gpus(name) for name in names)
+    query = query_of(model, replace(common, gpu=names[0] if names else None))
+    tps = tuple(_whole("--tp", text) for text in _parts("--tp", varied.tp))
+    first = answer(query)
+    defaults = default_axes(first)
+    formats = tuple(map(find_weight_format, _parts("--quantization", varied.quantization)))
+    axes = Axes(
+        gpus=gpus,
+        weight_formats=formats or defaults.weight_formats,
+        kv_cache_dtypes=_parts("--kv-cache-dtype", varied.kv_cache_dtype)
+        or defaults.kv_cache_dtypes,
+        tps=tps,
+    )
+    rows = compare(query, axes)
+    if as_json:
+        print(json.dumps([_as_dict(row) for row in rows], indent=2))
+    else:
+        print(*compare_lines(rows, compare_savings(first)), sep="\n")
+    serves = any(row.plan is not None and row.plan.fits for row in rows)
+    return FITS if serves else DOES_NOT_FIT
+
+
+def _as_dict(row: ComparedPlan) -> dict[str, Any]:
+    return {
+        "gpu": row.gpus.gpu.name,
+        "num_gpus": row.gpus.num_gpus,
+        "weights": row.weight_name,
+        "kv_cache": row.kv_name,
+        "tp": row.tp,
+        "refusal": row.refusal or None,
+        "plan": None if row.plan is None else plan_as_dict(row.plan),
+    }
+
+
+def _parts(flag: str, text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    parts = tuple(part.strip() for part in text.split(","))
+    if not all(parts):
+        message = f"{flag} {text[:80]!r} has an empty part; write it as in {flag} a,b."
+        raise OptionError(message)
+    return parts
+
+
+def _whole(flag: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        message = f"{flag} {text[:40]!r} is not a whole number."
+        raise OptionError(message) from None

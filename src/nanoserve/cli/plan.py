@@ -1,0 +1,195 @@
+"""`nanoserve plan`: what fits of a model on a GPU, as text, JSON or formulas."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from nanoserve.cli.plan_options import PlanOptions, SearchOptions
+from nanoserve.cli.this_machine import machine_gpus, machine_memory
+from nanoserve.errors import DoesNotFitError, OptionError, UnsupportedModelError
+from nanoserve.plan.compare_table import remedy_lines, search_lines
+from nanoserve.plan.plan_answer import PlanAnswer, answer
+from nanoserve.plan.plan_formulas import formula_lines
+from nanoserve.plan.plan_json import plan_as_dict, remedies_as_list, search_as_dict
+from nanoserve.plan.plan_query import DEFAULT_ENGINE, PlanQuery
+from nanoserve.plan.plan_search import find
+from nanoserve.plan.plan_table import plan_lines
+from nanoserve.plan.remedies import remedies
+from nanoserve.plan.text_table import table_lines
+from nanoserve.plan.workload import parse_workload
+from nanoserve.spec.gpu_names import GpuGroup, find_gpus
+from nanoserve.spec.gpu_spec import custom_gpu, gpu_table, override_gpu
+from nanoserve.spec.planned_model import PlannedModel
+from nanoserve.spec.presets import presets
+from nanoserve.spec.quant_spec import find_weight_format
+from nanoserve.spec.read_model import read_planned_model
+from nanoserve.units import GIB, parse_bytes
+
+FITS, DOES_NOT_FIT = 0, DoesNotFitError.exit_code
+_HOST_ENGINES = ("nanoserve", "llama.cpp")
+
+
+def run_plan(model: str, options: PlanOptions, *, as_json: bool, explain: bool) -> int:
+    """Print the plan of a model and return the exit code: 0 where it serves, else 4.
+
+    Raises:
+        NanoserveError: The model, the GPU or an option is refused; `main` prints it.
+    """
+    plan = _drawn(model, options, Path(options.plot)) if options.plot else _planned(model, options)
+    if as_json:
+        print(
+            json.dumps(
+                plan_as_dict(plan) | {"remedies": remedies_as_list(remedies(plan))}, indent=2
+            )
+        )
+    else:
+        print(*plan_lines(plan), sep="\n")
+        if not plan.fits:
+            print("", *remedy_lines(remedies(plan)), sep="\n")
+    if explain and not as_json:
+        print("", *formula_lines(plan), sep="\n")
+    return FITS if plan.fits else DOES_NOT_FIT
+
+
+def _planned(model: str, options: PlanOptions) -> PlanAnswer:
+    return answer(query_of(model, options))
+
+
+def _drawn(model: str, options: PlanOptions, path: Path) -> PlanAnswer:
+    """Plan and draw; what draws is imported for it alone."""
+    from nanoserve.cli.plan_plot import check_plot, write_plot
+
+    check_plot(path)
+    plan = _planned(model, options)
+    write_plot(plan, path)
+    return plan
+
+
+def run_find(model: str, options: PlanOptions, search: SearchOptions, *, as_json: bool) -> int:
+    """Print what was looked for and return the exit code: 0 where it was found, else 4.
+
+    Raises:
+        NanoserveError: The model, the GPU or an option is refused; `main` prints it.
+    """
+    found = find(_planned(model, options), search.find or "", search.users)
+    if as_json:
+        print(json.dumps(search_as_dict(found), indent=2))
+    else:
+        print(*search_lines(found), sep="\n")
+    return DOES_NOT_FIT if found.best is None else FITS
+
+
+def query_of(model_name: str, options: PlanOptions) -> PlanQuery:
+    """Return the question that the flags ask.
+
+    Raises:
+        NanoserveError: The model, the GPU or an option is refused.
+    """
+    model = read_planned_model(model_name)
+    group = _gpus(options)
+    host = None if group is not None else machine_memory()
+    gpu = group.gpu if group is not None else host
+    assert gpu is not None, "either a GPU or the host's memory is planned"  # noqa: S101
+    num_bytes = None if options.gpu_mem is None else _bytes("--gpu-mem", options.gpu_mem)
+    stored = options.quantization
+    return PlanQuery(
+        model=model,
+        gpu=override_gpu(gpu, num_bytes, options.bandwidth, options.tflops),
+        num_gpus=_num_gpus(options, group),
+        engine=options.engine or (_host_engine(model) if host is not None else DEFAULT_ENGINE),
+        weight_format=None if stored is None else find_weight_format(stored),
+        kv_cache_dtype=options.kv_cache_dtype,
+        tp=options.tp,
+        pp=options.pp,
+        max_model_len=options.max_model_len,
+        max_num_seqs=options.max_num_seqs,
+        max_num_batched_tokens=options.max_num_batched_tokens,
+        utilization=options.gpu_memory_utilization,
+        is_eager=options.enforce_eager,
+        workload=None if options.workload is None else parse_workload(options.workload),
+    )
+
+
+def print_lists(*, models: bool, gpus: bool) -> None:
+    """Print the models, or the GPUs, that are known by name, or both."""
+    if models:
+        _print_models()
+    if gpus:
+        _print_gpus()
+
+
+def _print_models() -> None:
+    rows = [("model", "family", "also called")]
+    rows += [
+        (one.model, str(one.config.get("model_type", "")), ", ".join(one.names))
+        for one in presets()
+    ]
+    print(*_left_aligned(rows), sep="\n")
+
+
+def _print_gpus() -> None:
+    rows = [("GPU", "GiB as CUDA reports", "GB/s", "16-bit TFLOP/s", "8-bit", "evidence")]
+    for gpu in gpu_table():
+        rows.append(
+            (
+                gpu.name,
+                f"{gpu.memory_bytes / GIB:.2f}",
+                _scaled(gpu.bandwidth, 1e9),
+                _scaled(gpu.half_flops, 1e12),
+                _scaled(gpu.fp8_flops, 1e12),
+                gpu.evidence,
+            )
+        )
+    print(*table_lines(rows), sep="\n")
+
+
+def _gpus(options: PlanOptions) -> GpuGroup | None:
+    """Return the GPUs that are named, described, or here; None where there are none."""
+    if options.gpu is not None:
+        return find_gpus(options.gpu)
+    if options.gpu_mem is not None:
+        return GpuGroup(1, custom_gpu(_bytes("--gpu-mem", options.gpu_mem)))
+    return machine_gpus()
+
+
+def _num_gpus(options: PlanOptions, group: GpuGroup | None) -> int:
+    named = 1 if group is None else group.num_gpus
+    if options.num_gpus is not None:
+        if named not in (1, options.num_gpus):
+            message = (
+                f"--gpu says {named} GPUs and --num-gpus {options.num_gpus}; give one of them."
+            )
+            raise OptionError(message)
+        return options.num_gpus
+    return named if named > 1 else max(1, (options.tp or 1) * options.pp)
+
+
+def _host_engine(model: PlannedModel) -> str:
+    """Return what can serve on this machine's memory: ours if it knows the model."""
+    from nanoserve.spec.served_spec import served_spec  # other plans do without it
+
+    try:
+        served_spec(model)
+    except UnsupportedModelError:
+        return _HOST_ENGINES[1]
+    return _HOST_ENGINES[0]
+
+
+def _bytes(flag: str, text: str) -> int:
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        message = f"{flag}: {error}."
+        raise OptionError(message) from None
+
+
+def _scaled(value: float | None, unit: float) -> str:
+    return "-" if value is None else f"{value / unit:,.0f}"
+
+
+def _left_aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]

@@ -1,0 +1,71 @@
+"""`NativeRecorder`: decode steps on the CPU as flat programs of native operators.
+
+Owns the block that the results of every recorded step lie in, one step at a time. How a
+program is taken down and laid out is `kernels.native_program`'s.
+"""
+
+from collections.abc import Callable
+
+import torch
+
+from nanoserve.kernels.kernel_library import KernelLibrary
+from nanoserve.kernels.native_program import NativeProgram
+from nanoserve.runner.graph_recorder import Replay
+
+_REFUSAL = "can't allocate memory"  # of torch's CPU allocator, in a plain RuntimeError
+
+
+class NativeRecorder:
+    """Records steps that are made of native operators alone.
+
+    A step is called once and nothing of it is computed: its operators are written down. A
+    replay is one call that runs them all. Recording takes milliseconds, so that a late
+    record is no event.
+    """
+
+    def __init__(self, kernels: KernelLibrary) -> None:
+        self._kernels = kernels
+        self._block = torch.empty(0, dtype=torch.uint8)
+
+    def record(self, run: Callable[[], None]) -> Replay:
+        """Take down the operators of `run`, and give their results places in the block.
+
+        Args:
+            run: Calls no operator of torch's but views: no replay would repeat it. Tests
+                look for those; torch's own watch costs a boot a second.
+
+        Raises:
+            MemoryError: There is none for a larger block; nothing is kept.
+        """
+        try:
+            with self._kernels.record() as tape:
+                run()
+            recording = tape.finish()
+            if recording.layout.num_bytes > len(self._block):
+                # Programs in a smaller block keep it. Filled: its pages are to be there now.
+                block = torch.empty(recording.layout.num_bytes, dtype=torch.uint8)
+                self._block = block.fill_(0)
+        except RuntimeError as error:
+            if _REFUSAL not in str(error):
+                raise
+            raise MemoryError(str(error)) from error
+        program = recording.place(self._block.data_ptr())
+        return NativeReplay(self._kernels, program, self._block)
+
+
+class NativeReplay:
+    """One recorded step, to be called.
+
+    Attributes:
+        program: Its operators.
+        kernels: What runs them.
+    """
+
+    def __init__(self, kernels: KernelLibrary, program: NativeProgram, block: torch.Tensor) -> None:
+        self.program = program
+        self.kernels = kernels
+        self._block = block  # kept: the program writes there
+
+    def __call__(self) -> None:
+        """Run the step on what its inputs hold now."""
+        self.kernels.run_program(self.program, torch.get_num_threads())

@@ -1,0 +1,21 @@
+"""A planned model as our own decoder needs it, if it serves it at all."""
+
+from pathlib import Path
+
+from nanoserve.spec.gguf_file import read_gguf
+from nanoserve.spec.gguf_spec import spec_from_gguf
+from nanoserve.spec.hf_config import spec_from_hf_config
+from nanoserve.spec.model_spec import ModelSpec
+from nanoserve.spec.planned_model import PlannedModel
+
+
+def served_spec(model: PlannedModel) -> ModelSpec:
+    """Return the model as our own decoder needs it.
+
+    Raises:
+        UnsupportedModelError: The decoder does not serve it; says what is in the way.
+        CorruptFileError: A key is missing or out of bounds.
+    """
+    if model.config is None and model.path is not None:
+        return spec_from_gguf(read_gguf(Path(model.path)))
+    return spec_from_hf_config(model.config or {}, model.name)

@@ -1,0 +1,1 @@
+"""Scripts that make golden files, run by hand."""

@@ -1,0 +1,94 @@
+"""`nanoserve bench serve` from its flags to its files."""
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from nanoserve.bench.serve_bench_options import ServeBenchOptions
+from nanoserve.bench.serve_plot import write_plot
+from nanoserve.bench.servebench import run_bench
+from nanoserve.cli.main import app
+from tests.openai_server import OK, Answer, Body, event, openai_server, refusal, usage
+
+SMALL = ["--num-requests", "3", "--prompt-tokens", "4-8", "--output-tokens", "3"]
+
+
+def run(*arguments: str) -> Result:
+    """Return what `bench serve` came to."""
+    return CliRunner().invoke(app, ["bench", "serve", *SMALL, *arguments])
+
+
+def test_report_is_printed_and_written(tmp_path: Path) -> None:
+    """Rates for people, every request in the files; the bar shows on a terminal alone."""
+    files = ["--json", str(tmp_path / "r.json"), "--csv", str(tmp_path / "r.csv")]
+    with openai_server() as server:
+        result = run("--url", server.url, "--slo", "ttft=10000,itl=10000", *files)
+
+    assert result.exit_code == 0, result.output
+    assert "3 requests, 3 at once, 4-8 prompt + 3 output tokens each; a-model" in result.stdout
+    assert "output " in result.stdout
+    assert "goodput" in result.stdout
+    assert result.stderr == ""
+    saved = json.loads((tmp_path / "r.json").read_text())
+    assert saved["goodput_per_s"] == pytest.approx(3 / saved["seconds"], rel=0.01)
+    with (tmp_path / "r.csv").open() as file:
+        assert [row["output_tokens"] for row in csv.DictReader(file)] == ["3", "3", "3"]
+
+
+def test_exit_code_tells_of_failed_requests() -> None:
+    """The report is printed all the same."""
+    count = 0
+
+    async def answer(body: Body) -> Answer:
+        nonlocal count
+        count += 1
+        if count == 3:
+            yield refusal(500, "oops")
+            return
+        yield OK + event("a", "length") + usage(4, 3)
+
+    with openai_server(answer) as server:
+        result = run("--url", server.url)
+
+    assert result.exit_code == 1
+    assert "failed 1: HTTP 500: oops" in result.stdout
+
+
+@pytest.mark.parametrize("flag", ["--json", "--csv", "--plot"])
+def test_a_file_that_cannot_be_written_is_refused_before_the_load(
+    flag: str, tmp_path: Path
+) -> None:
+    """Nothing is sent for a report that would be lost."""
+    with openai_server() as server:
+        result = run("--url", server.url, flag, str(tmp_path / "absent" / "r.png"))
+
+    assert "folder" in str(result.exception)
+    assert server.bodies == []
+
+
+def test_plot_without_matplotlib_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Before anything is sent."""
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with openai_server() as server:
+        result = run("--url", server.url, "--plot", str(tmp_path / "r.png"))
+
+    assert "nanoserve[plot]" in str(result.exception)
+    assert server.bodies == []
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_plot_is_drawn_in_the_format_of_its_name(ending: str, tmp_path: Path) -> None:
+    """A PNG is one, and an SVG the other."""
+    path = tmp_path / f"r.{ending}"
+    with openai_server() as server:
+        report = run_bench(ServeBenchOptions(url=server.url, num_requests=3, output_tokens="3"))
+    write_plot(report, path)
+
+    start = {"png": b"\x89PNG", "svg": b"<?xml"}[ending]
+    assert path.read_bytes().startswith(start)

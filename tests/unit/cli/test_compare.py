@@ -1,0 +1,96 @@
+"""`nanoserve compare` and `plan --find`, as a shell sees them."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from nanoserve.cli.main import app
+from nanoserve.errors import OptionError
+
+
+def call(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words))
+
+
+def test_compare_prints_a_row_for_each_combination() -> None:
+    """Two cards, one format each for weights and KV: two rows, a best one and its command."""
+    result = call(
+        "compare", "llama-3.1-70b", "--gpu", "h100, 2x h200",
+        "--quantization", "fp8", "--kv-cache-dtype", "fp8",
+    )  # fmt: skip
+
+    assert result.exit_code == 0
+    rows = [
+        line for line in result.stdout.splitlines() if line.endswith(("serves", "serve", "load"))
+    ]
+    assert [row.split("  ")[0] for row in rows] == ["H100 SXM", "2 x H200"]
+    assert "most requests for each GPU: " in result.stdout
+    assert "vllm serve meta-llama/Llama-3.1-70B-Instruct" in result.stdout
+
+
+def test_compare_is_json_on_demand() -> None:
+    """Each row has its plan, whole."""
+    result = call("compare", "llama-3.1-8b", "--gpu", "h100", "--tp", "1,3", "--json")
+    rows = json.loads(result.stdout)
+
+    assert len(rows) == 12
+    assert {row["plan"]["verdict"] for row in rows if row["plan"]} == {"serves"}
+    assert all("does not divide" in row["refusal"] for row in rows if not row["plan"])
+
+
+def test_nothing_that_serves_is_exit_code_4() -> None:
+    """As `plan` says it."""
+    result = call("compare", "deepseek-v3", "--gpu", "l4", "--quantization", "fp8")
+
+    assert result.exit_code == 4
+    assert "none of them serves" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--gpu", "h100,,a100"), "empty part"),
+        (("--gpu", "h100", "--tp", "two"), "not a whole number"),
+        (("--gpu", "h100", "--tp", "-1"), "--tp is -1"),
+    ],
+)
+def test_lists_with_mistakes_are_refused(words: tuple[str, ...], problem: str) -> None:
+    """The flag and the part are named."""
+    result = call("compare", "llama-3.1-8b", *words)
+
+    if isinstance(result.exception, OptionError):
+        assert problem in str(result.exception)
+    else:
+        assert problem in result.stdout
+
+
+def test_find_prints_the_way_to_the_answer() -> None:
+    """Each number of GPUs that was tried, the answer, and the command for it."""
+    result = call("plan", "llama-3.1-70b", "--gpu", "h100", "--find", "gpus", "--users", "100")
+
+    assert result.exit_code == 0
+    assert "gpus: 8 GPUs for 100 users at once" in result.stdout
+    assert "--tensor-parallel-size 8" in result.stdout
+
+
+def test_find_says_what_cannot_be_had() -> None:
+    """Exit code 4 and no command."""
+    result = call("plan", "llama-3.1-8b", "--gpu", "h100", "--find", "users", "--users", "9999")
+
+    assert result.exit_code == 4
+    assert "nothing tried serves 9,999 users" in result.stdout
+
+
+def test_a_plan_that_does_not_fit_offers_ways_out() -> None:
+    """In text and in JSON the same ones."""
+    text = call("plan", "llama-3.1-70b", "--gpu", "h100")
+    data = json.loads(call("plan", "llama-3.1-70b", "--gpu", "h100", "--json").stdout)
+
+    assert text.exit_code == 4
+    assert [remedy["flags"] for remedy in data["remedies"]] == [
+        "--quantization awq",
+        "--num-gpus 4 --tp 4",
+    ]
+    for remedy in data["remedies"]:
+        assert remedy["flags"] in text.stdout
