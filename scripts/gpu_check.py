@@ -34,7 +34,7 @@ from nanoserve.launch.boot import BootedEngine, boot_model
 from nanoserve.launch.find_device import find_device
 from nanoserve.launch.stages import SilentListener, Stages
 from nanoserve.model.decoder import Decoder
-from nanoserve.options import DecodeMode, EngineOptions
+from nanoserve.options import MAX_TARGET_ITL_MS, DecodeMode, EngineOptions
 from nanoserve.plan.boot_info import boot_lines
 from nanoserve.plan.weight_plan import LinearFormat
 from nanoserve.runner.device_memory import probe_of
@@ -173,6 +173,8 @@ class Check:
             decode_mode=mode,
             max_model_len=self.max_model_len,
             enable_prefix_caching=False,
+            # The clock must not cut prompts: blocks would go to other requests in each mode.
+            target_itl_ms=MAX_TARGET_ITL_MS,
             **changes,  # type: ignore[arg-type]
         )
         stages = Stages(SilentListener(), probe_of(find_device(self.device)))
