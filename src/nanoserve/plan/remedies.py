@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
+from nanoserve.errors import OptionError
 from nanoserve.plan.plan_answer import PlanAnswer, answer
 from nanoserve.plan.plan_query import PlanQuery
 from nanoserve.plan.sharding import valid_tp
@@ -157,11 +158,14 @@ def _go_together(pair: tuple[Change, ...]) -> bool:
 
 
 def _planned(plan: PlanAnswer, changes: tuple[Change, ...]) -> Remedy | None:
-    """Plan again with the changes; None where that does not serve."""
+    """Plan again with the changes; None where that does not serve, or the engine has no such flag."""
     fields: dict[str, Any] = {}
     for change in changes:
         fields |= change.fields
-    changed = answer(replace(plan.query, **fields))
+    try:
+        changed = answer(replace(plan.query, **fields))
+    except OptionError:
+        return None
     if not changed.fits:
         return None
     words = " ".join(change.words for change in changes)

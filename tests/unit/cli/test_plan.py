@@ -76,6 +76,16 @@ def test_without_a_pool_nothing_is_said_of_requests(model: str, flags: list[str]
     assert all(remedy["command"] for remedy in found["remedies"])
 
 
+def test_changes_that_the_engine_refuses_are_not_offered() -> None:
+    """Our own server takes neither other weights nor several GPUs: the plan ends all the same."""
+    result = run("llama-3.1-8b", "--gpu", "rtx 4060", "--engine", "nanoserve")
+
+    assert result.exit_code == 4
+    assert "does not load: the weights take 14.96 GiB" in result.output
+    assert "--quantization" not in result.output
+    assert "--num-gpus" not in result.output
+
+
 def test_a_length_that_does_not_fit_has_no_command() -> None:
     """The engine refuses to start with it; the pool and its speed are still said."""
     flags = ("llama-3.1-8b", "--gpu", "rtx 4090", "--max-model-len", "131072")
