@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from nanoserve.errors import OptionError
+from nanoserve.options import MIN_MODEL_LEN
 from nanoserve.plan.launch_command import launch_command
 from nanoserve.plan.plan_answer import PlanAnswer, answer
 from nanoserve.plan.remedies import coarser_weights
@@ -115,15 +116,17 @@ def served_users(plan: PlanAnswer) -> int:
 def _longest(plan: PlanAnswer, users: int) -> Iterator[Found]:
     """The longest length of which so many requests fit at once."""
     most = plan.query.model.shape.max_position_embeddings or plan.choices.longest
-    low, high = 0, most
+    low, high = MIN_MODEL_LEN - 1, most
     while low < high:
         middle = (low + high + 1) // 2
         if served_users(_with_length(plan, middle)) >= users:
             low = middle
         else:
             high = middle - 1
-    best = _with_length(plan, max(1, low))
-    yield Found(f"--max-model-len {max(1, low)}", low, best, low > 0)
+    length = max(MIN_MODEL_LEN, low)
+    is_enough = low >= MIN_MODEL_LEN
+    best = _with_length(plan, length)
+    yield Found(f"--max-model-len {length}", length if is_enough else 0, best, is_enough)
 
 
 def _with_length(plan: PlanAnswer, tokens: int) -> PlanAnswer:

@@ -95,3 +95,13 @@ def test_impossible_searches_are_refused(wanted: str, users: int) -> None:
     """What is looked for, and for how many, is checked."""
     with pytest.raises(OptionError, match=r"--find is|--users is"):
         find(planned("llama-3.1-8b", "h100"), wanted, users)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "nanoserve"])
+def test_no_length_at_all_is_an_answer(engine: str) -> None:
+    """Where the weights do not fit nothing is found, and no impossible length is planned."""
+    asked = PlanQuery(read_planned_model("llama-3.1-8b"), find_gpu("rtx 4060"), engine=engine)
+    search = find(answer(asked), "max-len", 1)
+
+    assert search.best is None
+    assert [one.figure for one in search.candidates] == [0]
