@@ -100,7 +100,12 @@ def test_impossible_searches_are_refused(wanted: str, users: int) -> None:
 @pytest.mark.parametrize("engine", ["vllm", "nanoserve"])
 def test_no_length_at_all_is_an_answer(engine: str) -> None:
     """Where the weights do not fit nothing is found, and no impossible length is planned."""
-    asked = PlanQuery(read_planned_model("llama-3.1-8b"), find_gpu("rtx 4060"), engine=engine)
+    asked = PlanQuery(
+        model=read_planned_model("llama-3.1-8b"),
+        gpu=find_gpu("rtx 4060"),
+        num_gpus=1,
+        engine=engine,
+    )
     search = find(answer(asked), "max-len", 1)
 
     assert search.best is None
