@@ -138,13 +138,16 @@ def plan(
         raise OptionError(message)
     options = pick_options(PlanOptions, values)
     search = pick_options(SearchOptions, values)
+    if search.find is None and search.users is not None:
+        message = "--users says how many --find looks for: give --find as well."
+        raise OptionError(message)
     if search.find is not None:
         raise typer.Exit(command.run_find(model, options, search, as_json=as_json))
     raise typer.Exit(command.run_plan(model, options, as_json=as_json, explain=explain))
 
 
 @app.command()
-@accepts_options(PlanOptions, skip=VARIED)
+@accepts_options(PlanOptions, skip=(*VARIED, "plot"))
 @accepts_options(CompareOptions)
 def compare(
     model: Annotated[str, _PLANNED_MODEL],

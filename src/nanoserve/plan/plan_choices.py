@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from nanoserve.options import DEFAULT_MAX_MODEL_LEN, DEFAULT_TOKEN_BUDGET, EngineOptions
 from nanoserve.plan.cache_cost import CacheCost, GroupedCost, SummedCost, cell_cost, padded_windows
+from nanoserve.plan.engine_memory import sglang_batch
 from nanoserve.plan.engine_profile import default_batch
 from nanoserve.plan.kv_groups import group_cache, without_windows
 from nanoserve.plan.kv_layout import CacheFormat
@@ -22,10 +23,10 @@ from nanoserve.spec.quant_spec import FULL_FLOAT, FULL_PRECISION, WeightFormat
 _ALIGNED_STATES_SINCE = (0, 21)  # recorded boots of 0.21 to 0.24: two states for each request
 # Families whose windows SGLang keeps apart. Source: model_config.py, is_hybrid_swa_model.
 _SGLANG_WINDOW_POOLS = frozenset({"llama4_text", "gpt_oss", "mimo_v2_flash", "step3p5"})
-# Slots and token budget where nobody says. Source: SGLang server_args.py (chunked_prefill_size
-# of large cards; max_running_requests is set from the pool), TensorRT-LLM's trtllm-serve
-# (max_batch_size, max_num_tokens), llama.cpp (n_ubatch; LLAMA_MAX_SEQ).
-_BATCHES = {"sglang": (2048, 8192), "tensorrt-llm": (2048, 8192), "llama.cpp": (256, 512)}
+# Slots and token budget where nobody says. Source: TensorRT-LLM's trtllm-serve (max_batch_size,
+# max_num_tokens), llama.cpp (n_ubatch; LLAMA_MAX_SEQ). SGLang's slots are set from the pool.
+_BATCHES = {"tensorrt-llm": (2048, 8192), "llama.cpp": (256, 512)}
+_SGLANG_SLOTS = 2048
 _DEFAULT_LEN = 8192  # where neither the model nor the asker bounds a request
 
 
@@ -122,6 +123,8 @@ def _batch(query: PlanQuery) -> tuple[int, int]:
     if profile.engine == "nanoserve":
         kind = "cpu" if query.gpu.is_host else "cuda"
         slots, budget = EngineOptions().max_num_seqs, DEFAULT_TOKEN_BUDGET[kind]
+    elif profile.engine == "sglang":
+        slots, budget = _SGLANG_SLOTS, sglang_batch(query.gpu.memory_bytes, query.ranks)[0]
     elif profile.engine in _BATCHES:
         slots, budget = _BATCHES[profile.engine]
     else:

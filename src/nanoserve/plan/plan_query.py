@@ -66,9 +66,9 @@ class PlanQuery:
         """
         find_profile(self.engine)
         for flag, value, most in (
-            ("--num-gpus", self.num_gpus, MAX_GPUS),
             ("--tp", self.tp, MAX_GPUS),
             ("--pp", self.pp, MAX_GPUS),
+            ("--num-gpus", self.num_gpus, MAX_GPUS),
             ("--max-model-len", self.max_model_len, _MAX_TOKENS),
             ("--max-num-seqs", self.max_num_seqs, _MAX_SEQS),
             ("--max-num-batched-tokens", self.max_num_batched_tokens, _MAX_TOKENS),

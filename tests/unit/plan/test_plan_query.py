@@ -64,3 +64,10 @@ def test_versions() -> None:
     """A version stands after the engine's name; without one it is the newest known."""
     assert query(engine="vllm@0.9.1").version == (0, 9, 1)
     assert query(engine="vllm").version is None
+
+
+@pytest.mark.parametrize("flag", ["tp", "pp"])
+def test_too_many_ranks_are_refused_by_the_flag_that_asked(flag: str) -> None:
+    """The number of GPUs that follows from a flag is not what the asker wrote."""
+    with pytest.raises(OptionError, match=f"--{flag} is 1,000,000,000"):
+        query(num_gpus=10**9, **{flag: 10**9})
