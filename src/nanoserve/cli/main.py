@@ -1,5 +1,6 @@
 """`nanoserve`: the command line. Sub-commands import what they need when they are called."""
 
+import errno
 import gc
 import sys
 from pathlib import Path
@@ -283,3 +284,8 @@ def main() -> None:
     except NanoserveError as error:
         print(f"nanoserve: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EIO):
+            raise
+        print(f"nanoserve: what is printed cannot be written: {error.strerror}", file=sys.stderr)
+        sys.exit(NanoserveError.exit_code)

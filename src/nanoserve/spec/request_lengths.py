@@ -39,9 +39,9 @@ def whole_tokens(value: Any, where: str) -> int:
     Raises:
         OptionError: It is no whole number from 0 to 2^31.
     """
-    if isinstance(value, str) and len(value) <= _SURE_DIGITS and value.isascii():
-        if value.isdigit():  # of a million lines nearly all are
-            return int(value)
+    is_plain = isinstance(value, str) and len(value) <= _SURE_DIGITS and value.isascii()
+    if is_plain and value.isdigit():  # of a million lines nearly all are
+        return int(value)
     number = value
     if isinstance(value, str):
         is_short = len(value) <= 20

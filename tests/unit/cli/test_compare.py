@@ -1,11 +1,12 @@
 """`nanoserve compare` and `plan --find`, as a shell sees them."""
 
+import errno
 import json
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from nanoserve.cli.main import app
+from nanoserve.cli.main import app, main
 from nanoserve.errors import OptionError
 
 
@@ -146,3 +147,19 @@ def test_flags_that_would_do_nothing_are_refused(words: tuple[str, ...], problem
 
     assert isinstance(result.exception, OptionError)
     assert problem in str(result.exception)
+
+
+def test_what_cannot_be_written_is_one_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A full disk behind standard output is no traceback."""
+
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("nanoserve.cli.main.app", full)
+    with pytest.raises(SystemExit) as raised:
+        main()
+
+    assert raised.value.code == 1
+    assert "cannot be written: No space left" in capsys.readouterr().err

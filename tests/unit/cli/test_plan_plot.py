@@ -63,3 +63,19 @@ def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     """A folder that is not there."""
     with pytest.raises(OptionError, match="cannot be written"):
         write_plot(planned("llama-3.1-8b"), tmp_path / "none" / "plan.svg")
+
+
+def test_a_part_has_one_colour_in_every_engines_picture(tmp_path: Path) -> None:
+    """SGLang keeps back last what vLLM keeps back first: pictures side by side agree."""
+    drawings = []
+    for engine in ("vllm", "sglang"):
+        query = PlanQuery(
+            model=read_planned_model("llama-3.1-8b"), gpu=find_gpu("h100"), engine=engine
+        )
+        write_plot(answer(query), tmp_path / "plan.svg")
+        drawings.append((tmp_path / "plan.svg").read_text())
+
+    grey, blue = "#999999", "#0072b2"
+    for drawing in drawings:
+        assert grey in drawing
+        assert blue in drawing

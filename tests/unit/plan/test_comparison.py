@@ -108,7 +108,7 @@ def test_copies_count_together_and_the_same_machine_is_one_row() -> None:
 
 @pytest.mark.parametrize(("engine", "ratio"), [("vllm", 2.0), ("llama.cpp", 128 / 68)])
 def test_the_break_even_is_where_both_add_as_much(engine: str, ratio: float) -> None:
-    """freed / (ratio - 1): q8_0 has scales, so its pool has to be larger than what is freed."""
+    """Freed / (ratio - 1): q8_0 has scales, so its pool has to be larger than what is freed."""
     savings = compare_savings(planned("llama-3.1-8b", "rtx 4090", engine=engine))
     assert savings is not None
     even = savings.break_even_bytes
