@@ -127,14 +127,19 @@ def _draw_stack(axes: "Axes", plan: PlanAnswer) -> None:
     missing = missing_bytes(plan) / GIB
     words = f"{missing:.2f} GiB too much for" if missing else "memory of"
     which = "the GPU" if plan.query.num_gpus == 1 else "each GPU"
+    if plan.query.gpu.is_host:
+        which = "this machine"
     axes.set_title(f"{words} {which} ({total:.2f} GiB)", fontsize=10)
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(handles[::-1], labels[::-1], fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
 
 
 def _draw_fits(axes: "Axes", plan: PlanAnswer, fits: Sequence[LengthFit]) -> None:
-    """Requests at once over their length: more of them, or longer ones, and some wait."""
-    axes.set_title("requests that run at once, by their length", fontsize=10)
+    """Requests at once over their length: more of them, or longer ones, and some wait.
+
+    What fits and what the slots let run are two things: the second is a line of its own.
+    """
+    axes.set_title("requests that fit at once, by their length", fontsize=10)
     axes.set_xlabel("tokens of a request, prompt and output together")
     axes.set_ylabel("requests at once")
     if not fits:
@@ -153,7 +158,9 @@ def _draw_fits(axes: "Axes", plan: PlanAnswer, fits: Sequence[LengthFit]) -> Non
     )
     axes.plot(lengths, [_shown(fit.mid) for fit in fits], color=_POOL_COLOUR, label="likely")
     slots = plan.choices.max_num_seqs
-    axes.axhline(slots, color="black", linestyle=":", linewidth=1, label=f"{slots:,} slots")
+    axes.axhline(
+        slots, color="black", linestyle=":", linewidth=1, label=f"{slots:,} slots: no more run"
+    )
     workload = plan.choices.workload.p95
     axes.axvline(
         workload, color="#0072B2", linestyle="--", linewidth=1, label=f"{workload:,} tokens"

@@ -21,6 +21,7 @@ Wanted = Literal["max-len", "gpus", "precision", "users"]
 MAX_USERS = 1 << 20
 _MOST_GPUS = 1024
 _MOST_TP = 64
+_SHORTEST = 2  # tokens of a request: one of a prompt, one of an output
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +114,19 @@ def served_users(plan: PlanAnswer) -> int:
 
 
 def _longest(plan: PlanAnswer, users: int) -> Iterator[Found]:
-    """The longest length of which so many requests fit at once."""
+    """The longest length of which so many requests fit at once, from a prompt and an output on."""
     most = plan.query.model.shape.max_position_embeddings or plan.choices.longest
-    low, high = 0, most
+    low, high = _SHORTEST - 1, most
     while low < high:
         middle = (low + high + 1) // 2
         if served_users(_with_length(plan, middle)) >= users:
             low = middle
         else:
             high = middle - 1
-    best = _with_length(plan, max(1, low))
-    yield Found(f"--max-model-len {max(1, low)}", low, best, low > 0)
+    length = max(_SHORTEST, low)
+    is_enough = low >= _SHORTEST
+    figure = length if is_enough else 0
+    yield Found(f"--max-model-len {length}", figure, _with_length(plan, length), is_enough)
 
 
 def _with_length(plan: PlanAnswer, tokens: int) -> PlanAnswer:

@@ -132,3 +132,13 @@ def test_our_own_server_is_searched_without_ranks_or_formats() -> None:
     assert gpus is not None
     assert (gpus.figure, gpus.plan.choices.tp) == (3, 1)
     assert len(find(plan, "precision", 1 << 20).candidates) == 1
+
+
+def test_a_length_that_nothing_leaves_room_for_is_none() -> None:
+    """72 B on one card: no length is found, and none is refused that nobody asked for."""
+    query = PlanQuery(model=read_planned_model("qwen2.5-72b"), gpu=find_gpu("h200"),
+                      engine="nanoserve")  # fmt: skip
+    search = find(answer(query), "max-len", 1)
+
+    assert search.best is None
+    assert search.candidates[-1].figure == 0
