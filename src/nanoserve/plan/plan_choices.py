@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from nanoserve.options import DEFAULT_MAX_MODEL_LEN, DEFAULT_TOKEN_BUDGET, EngineOptions
 from nanoserve.plan.cache_cost import CacheCost, GroupedCost, SummedCost, cell_cost, padded_windows
+from nanoserve.plan.engine_formats import check_weight_format, kv_flag_value
 from nanoserve.plan.engine_memory import sglang_batch
 from nanoserve.plan.engine_profile import default_batch
 from nanoserve.plan.kv_groups import group_cache, without_windows
@@ -115,6 +116,8 @@ def _weight_format(query: PlanQuery) -> WeightFormat:
     """Return how weights lie in memory; our own server widens what a file stores."""
     if query.profile.engine == "nanoserve":
         return FULL_FLOAT if query.gpu.compute_capability == "host" else FULL_PRECISION
+    if query.weight_format is not None:
+        check_weight_format(query.profile.engine, query.weight_format)
     return query.weight_format or query.model.weight_format
 
 
@@ -152,6 +155,7 @@ def _longest(query: PlanQuery) -> tuple[int, tuple[str, ...]]:
 def _kv_format(query: PlanQuery) -> tuple[KVFormat, tuple[str, ...]]:
     """Return how keys and values are stored; `auto` follows the checkpoint where it says."""
     asked, stored = query.kv_cache_dtype, query.model.kv_cache_dtype
+    kv_flag_value(query.profile.engine, asked)
     notes: tuple[str, ...] = ()
     if asked.strip().casefold() in ("auto", "") and stored and query.profile.engine != "llama.cpp":
         asked = stored

