@@ -142,6 +142,9 @@ def plan(
     if search.find is None and search.users is not None:
         message = "--users says how many --find looks for: give --find as well."
         raise OptionError(message)
+    if search.find is not None and explain:
+        message = "--explain has the formulas of a plan: give it with the flags that --find finds."
+        raise OptionError(message)
     if search.find is not None:
         raise typer.Exit(command.run_find(model, options, search, as_json=as_json))
     raise typer.Exit(command.run_plan(model, options, as_json=as_json, explain=explain))

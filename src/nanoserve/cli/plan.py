@@ -71,9 +71,7 @@ def run_find(model: str, options: PlanOptions, search: SearchOptions, *, as_json
     Raises:
         NanoserveError: The model, the GPU or an option is refused; `main` prints it.
     """
-    if options.plot is not None:
-        message = "--plot draws a plan and --find prints none: plan with the flags that it finds."
-        raise OptionError(message)
+    _check_search(search.find or "", options)
     users = 1 if search.users is None else search.users
     found = find(_planned(model, options), search.find or "", users)
     if as_json:
@@ -81,6 +79,21 @@ def run_find(model: str, options: PlanOptions, search: SearchOptions, *, as_json
     else:
         print(*search_lines(found), sep="\n")
     return DOES_NOT_FIT if found.best is None else FITS
+
+
+def _check_search(wanted: str, options: PlanOptions) -> None:
+    """Refuse flags that a search would pass over: a picture, and what it looks for itself."""
+    if options.plot is not None:
+        message = "--plot draws a plan and --find prints none: plan with the flags that it finds."
+        raise OptionError(message)
+    own = {
+        "max-len": {"--max-model-len": options.max_model_len},
+        "gpus": {"--num-gpus": options.num_gpus, "--tp": options.tp},
+    }.get(wanted, {})
+    given = [flag for flag, value in own.items() if value is not None]
+    if given:
+        message = f"--find {wanted} looks for {' and '.join(own)} itself: leave out {given[0]}."
+        raise OptionError(message)
 
 
 def query_of(model_name: str, options: PlanOptions) -> PlanQuery:

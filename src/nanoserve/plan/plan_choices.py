@@ -132,6 +132,8 @@ def _batch(query: PlanQuery) -> tuple[int, int]:
         slots, budget = _BATCHES[profile.engine]
     else:
         slots, budget = default_batch(profile, query.gpu.memory_bytes, query.gpu.name)
+    if query.max_num_batched_tokens is not None and profile.engine == "vllm":
+        slots = min(slots, query.max_num_batched_tokens)  # as its arg_utils.py lowers a default
     if query.max_num_seqs is not None:
         slots = query.max_num_seqs
     return slots, query.max_num_batched_tokens or max(budget, slots)

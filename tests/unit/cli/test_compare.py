@@ -138,6 +138,9 @@ def test_our_own_server_is_compared_as_it_computes() -> None:
     [
         (("--users", "5"), "give --find as well"),
         (("--find", "users", "--plot", "x.png"), "--find prints none"),
+        (("--find", "users", "--explain"), "--explain has the formulas"),
+        (("--find", "max-len", "--max-model-len", "5"), "leave out --max-model-len"),
+        (("--find", "gpus", "--tp", "2"), "leave out --tp"),
         (("--quantization", "zzz"), "--quantization: No weight format"),
     ],
 )
