@@ -45,6 +45,26 @@ def test_a_plan_loads_nothing_heavy() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True)
 
 
+def test_a_plan_that_fits_loads_only_what_it_prints() -> None:
+    """What compares, searches and mends, and what asks this machine, is left where it is."""
+    left = (
+        "nanoserve.plan.comparison",
+        "nanoserve.plan.remedies",
+        "nanoserve.plan.plan_search",
+        "nanoserve.plan.plan_formulas",
+        "nanoserve.plan.plan_json",
+        "importlib.resources",
+        "subprocess",
+    )
+    code = (
+        "import sys\nfrom nanoserve.cli.plan import run_plan\n"
+        "from nanoserve.cli.plan_options import PlanOptions\n"
+        "run_plan('llama-3.1-8b', PlanOptions(gpu='h100'), as_json=False, explain=False)\n"
+        f"found = [name for name in {left!r} if name in sys.modules]\nassert not found, found"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True)
+
+
 def test_engine_and_server_load_no_torch() -> None:
     """The request path, HTTP included, imports without torch."""
     loaded = loaded_after("import nanoserve.engine.async_bridge, nanoserve.server.app")

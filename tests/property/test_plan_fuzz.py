@@ -121,4 +121,5 @@ def test_every_preset_on_every_engine(engine: str) -> None:
             except NanoserveError:
                 assert engine == "nanoserve"
                 continue
-            assert plan.command
+            assert (plan.command is not None) == plan.can_start
+            assert plan.can_start or not plan.fits

@@ -11,12 +11,11 @@ from nanoserve.errors import NanoserveError
 from nanoserve.plan.kv_groups import CacheGroups, group_cache
 from nanoserve.plan.kv_layout import CacheFormat
 from nanoserve.plan.sharding import plan_stages
-from nanoserve.plan.vllm_layers import as_vllm_caches
+from nanoserve.plan.vllm_layers import as_vllm_caches, states_per_request
 from nanoserve.spec.kv_format import KVFormat, find_kv_format
 from nanoserve.spec.model_shape import ModelShape
 from nanoserve.units import ceil_div
 
-_ALIGNED_SINCE = (0, 21)  # states of delta nets come two a request since
 _VALUE_BYTES = {"fp8": 1, "int8": 1, "bf16": 2, "fp32": 4, "auto (16 bits)": 2}
 
 
@@ -66,7 +65,7 @@ def cache_layout(case: BootCase) -> CacheLayout:
         block_size=case.boot.block_size or case.profile.block_size,
         tp=case.tensor_parallel,
         max_num_batched_tokens=case.load().max_num_batched_tokens,
-        num_states=2 if has_states and version >= _ALIGNED_SINCE else 1,
+        num_states=states_per_request(shape, version),
     )
     groups = group_cache(shape, cache)
     if groups.block_bytes == 0:

@@ -33,8 +33,10 @@ Record = Mapping[str, Any]
 
 POOL = "pool"
 POOL_ASSUMED = "pool, facts assumed"
-POOL_ANY = "pool, both"
-_ORDER = ("tokens", "concurrency", "weights", POOL, POOL_ASSUMED)
+POOL_DOUBTED = "pool, facts contradicted"
+POOL_ANY = "pool, all"
+POOLS = (POOL, POOL_ASSUMED, POOL_DOUBTED)
+_ORDER = ("tokens", "concurrency", "weights", *POOLS)
 MODEL_DOUBTED_ABOVE = 0.1  # share that weights may be off before the model is doubted
 _DIGIT = GIB * 6 // 1000  # half of the last digit of a GiB that logs print, and a bit
 OTHERS_ABOVE = 3  # times the most that one process holds outside the allocator
@@ -181,9 +183,9 @@ def _nothing_logged(case: BootCase) -> UnsupportedRecordError:
 
 
 def summarise(comparisons: list[Comparison]) -> list[ErrorSummary]:
-    """Return one line of errors for each figure, and one for the pools of both kinds together."""
+    """Return one line of errors for each figure, and one for all pools together."""
     figures = {name: [one for one in comparisons if one.figure == name] for name in _ORDER}
-    figures[POOL_ANY] = figures[POOL] + figures[POOL_ASSUMED]
+    figures[POOL_ANY] = [one for name in POOLS for one in figures[name]]
     return [_summary(figure, found) for figure, found in figures.items() if found]
 
 
@@ -264,10 +266,11 @@ def _pool(case: BootCase, name: str) -> Iterator[Comparison]:
     if not logged or logged <= 0:
         return
     predicted = predict_pool(case)
-    notes = (*case.assumed, *_contradictions(case, predicted.weights, predicted.non_torch))
-    figure = POOL_ASSUMED if notes else POOL
+    doubts = _contradictions(case, predicted.weights, predicted.non_torch)
+    figure = POOL_DOUBTED if doubts else POOL_ASSUMED if case.assumed else POOL
     found = _compared(case, name, figure, predicted.pool.mid, logged)
-    yield replace(found, bounds=(predicted.pool.low, predicted.pool.high), notes=notes)
+    bounds = (predicted.pool.low, predicted.pool.high)
+    yield replace(found, bounds=bounds, notes=(*case.assumed, *doubts))
 
 
 def _contradictions(case: BootCase, weights: int, non_torch: Interval) -> tuple[str, ...]:

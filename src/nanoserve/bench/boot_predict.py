@@ -10,7 +10,6 @@ from nanoserve.bench.boot_cache import cache_layout, release_of
 from nanoserve.bench.boot_case import BootCase
 from nanoserve.bench.boot_facts import UnsupportedRecordError
 from nanoserve.errors import NanoserveError
-from nanoserve.plan.device_weights import device_weight_bytes
 from nanoserve.plan.engine_memory import (
     activation_bytes,
     graph_bytes,
@@ -20,6 +19,8 @@ from nanoserve.plan.engine_memory import (
     unsloth_slots,
 )
 from nanoserve.plan.interval import Interval
+from nanoserve.plan.rank_weights import heaviest_rank_bytes
+from nanoserve.spec.quant_spec import FULL_PRECISION
 from nanoserve.units import GIB, format_bytes
 
 _TOKENS_BY_LENGTH_SINCE = (0, 20)  # vLLM issue 40691
@@ -121,8 +122,11 @@ def predict_weights(case: BootCase) -> int:
             kind="GPUs that share the model not stated", detail=case.shape.model_type
         )
     try:
-        return device_weight_bytes(
-            case.shape, case.weight_format, case.tensor_parallel, case.pipeline_parallel
+        return heaviest_rank_bytes(
+            case.shape,
+            case.weight_format or FULL_PRECISION,
+            case.tensor_parallel,
+            case.pipeline_parallel,
         )
     except NanoserveError as error:
         raise UnsupportedRecordError(

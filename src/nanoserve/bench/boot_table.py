@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from nanoserve.bench.boot_errors import (
-    POOL,
-    POOL_ASSUMED,
+    POOLS,
     Comparison,
     ErrorSummary,
     RecordReport,
@@ -84,7 +83,7 @@ def _summary_lines(summary: ErrorSummary) -> Iterator[str]:
 
 def _residual_lines(comparisons: Sequence[Comparison]) -> Iterator[str]:
     """Yield the pool's residuals by engine and by family, which show what is systematic."""
-    pools = [one for one in comparisons if one.figure in (POOL, POOL_ASSUMED)]
+    pools = [one for one in comparisons if one.figure in POOLS]
     for title, groups in (
         ("engine", group_medians(pools, lambda one: one.engine)),
         ("family", group_medians(pools, lambda one: one.family)),

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, fields
+from functools import cache
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
@@ -68,8 +69,13 @@ def pick_options(option_class: type[T], values: dict[str, Any]) -> T:
     return option_class(**{name: value for name, value in values.items() if name in names})
 
 
+@cache
+def _hints(option_class: type) -> dict[str, Any]:
+    return get_type_hints(option_class)
+
+
 def _parameter(option_class: type, field: Field[Any]) -> inspect.Parameter:
-    hint = get_type_hints(option_class)[field.name]
+    hint = _hints(option_class)[field.name]
     flag = flag_name(field.name)
     declaration = f"{flag}/{negative_flag(field)}" if is_switch(field) else flag
     parser = parse_bytes if field.name.endswith("_bytes") else None

@@ -1,26 +1,18 @@
 """`nanoserve plan`: what fits of a model on a GPU, as text, JSON or formulas."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from nanoserve.cli.plan_options import PlanOptions, SearchOptions
 from nanoserve.cli.this_machine import machine_gpus, machine_memory
 from nanoserve.errors import DoesNotFitError, OptionError, UnsupportedModelError
-from nanoserve.plan.compare_table import remedy_lines, search_lines
 from nanoserve.plan.plan_answer import PlanAnswer, answer
-from nanoserve.plan.plan_formulas import formula_lines
-from nanoserve.plan.plan_json import plan_as_dict, remedies_as_list, search_as_dict
 from nanoserve.plan.plan_query import DEFAULT_ENGINE, PlanQuery
-from nanoserve.plan.plan_search import find
 from nanoserve.plan.plan_table import plan_lines
-from nanoserve.plan.remedies import remedies
-from nanoserve.plan.text_table import table_lines
 from nanoserve.plan.workload import parse_workload
 from nanoserve.spec.gpu_names import GpuGroup, find_gpus
 from nanoserve.spec.gpu_spec import custom_gpu, gpu_table, override_gpu
 from nanoserve.spec.planned_model import PlannedModel
-from nanoserve.spec.presets import presets
 from nanoserve.spec.quant_spec import WeightFormat, find_weight_format
 from nanoserve.spec.read_model import read_planned_model
 from nanoserve.units import GIB, parse_bytes
@@ -37,18 +29,40 @@ def run_plan(model: str, options: PlanOptions, *, as_json: bool, explain: bool) 
     """
     plan = _drawn(model, options, Path(options.plot)) if options.plot else _planned(model, options)
     if as_json:
-        print(
-            json.dumps(
-                plan_as_dict(plan) | {"remedies": remedies_as_list(remedies(plan))}, indent=2
-            )
-        )
+        _print_json(plan)
     else:
         print(*plan_lines(plan), sep="\n")
         if not plan.fits:
-            print("", *remedy_lines(remedies(plan)), sep="\n")
-    if explain and not as_json:
-        print("", *formula_lines(plan), sep="\n")
+            _print_remedies(plan)
+        if explain:
+            _print_formulas(plan)
     return FITS if plan.fits else DOES_NOT_FIT
+
+
+# What only some plans print is imported for them alone: together it is a tenth of a plan's time.
+
+
+def _print_json(plan: PlanAnswer) -> None:
+    import json
+
+    from nanoserve.plan.plan_json import plan_as_dict, remedies_as_list
+    from nanoserve.plan.remedies import remedies
+
+    found = plan_as_dict(plan) | {"remedies": remedies_as_list(remedies(plan))}
+    print(json.dumps(found, indent=2))
+
+
+def _print_remedies(plan: PlanAnswer) -> None:
+    from nanoserve.plan.compare_table import remedy_lines
+    from nanoserve.plan.remedies import remedies
+
+    print("", *remedy_lines(remedies(plan)), sep="\n")
+
+
+def _print_formulas(plan: PlanAnswer) -> None:
+    from nanoserve.plan.plan_formulas import formula_lines
+
+    print("", *formula_lines(plan), sep="\n")
 
 
 def _planned(model: str, options: PlanOptions) -> PlanAnswer:
@@ -71,12 +85,20 @@ def run_find(model: str, options: PlanOptions, search: SearchOptions, *, as_json
     Raises:
         NanoserveError: The model, the GPU or an option is refused; `main` prints it.
     """
+    from nanoserve.plan.plan_search import find
+
     _check_search(search.find or "", options)
     users = 1 if search.users is None else search.users
     found = find(_planned(model, options), search.find or "", users)
     if as_json:
+        import json
+
+        from nanoserve.plan.plan_json import search_as_dict
+
         print(json.dumps(search_as_dict(found), indent=2))
     else:
+        from nanoserve.plan.compare_table import search_lines
+
         print(*search_lines(found), sep="\n")
     return DOES_NOT_FIT if found.best is None else FITS
 
@@ -133,6 +155,8 @@ def print_lists(*, models: bool, gpus: bool) -> None:
 
 
 def _print_models() -> None:
+    from nanoserve.spec.presets import presets
+
     rows = [("model", "family", "also called")]
     rows += [
         (one.model, str(one.config.get("model_type", "")), ", ".join(one.names))
@@ -142,6 +166,8 @@ def _print_models() -> None:
 
 
 def _print_gpus() -> None:
+    from nanoserve.plan.text_table import table_lines
+
     rows = [("GPU", "GiB as CUDA reports", "GB/s", "16-bit TFLOP/s", "8-bit", "evidence")]
     for gpu in gpu_table():
         rows.append(

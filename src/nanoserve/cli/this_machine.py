@@ -1,6 +1,5 @@
 """What this machine has to serve with, asked without torch: its NVIDIA GPUs, or its memory."""
 
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -59,6 +58,8 @@ def _has_bf16(cpuinfo: Path) -> bool:
 
 
 def _ask_driver() -> str:
+    import subprocess  # plans for a named card do without
+
     try:
         found = subprocess.run(
             _ASK, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False

@@ -1,15 +1,17 @@
-"""What an engine's weights take on one GPU: formats, ranks, the allocator's rounding, rotary tables.
+"""How torch and an engine lay a rank's tensors out: the allocator's rounding, tiles, rotary tables.
 
-Knows no engine and no config: a shape and a format are handed in. What of a model is stored
-in which format is the format's, what a rank holds is `sharding`'s.
+Knows no engine and no config: a stage and a format are handed in. What a rank holds is
+`sharding`'s, what of it is in which format the format's; `rank_weights` puts them together.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from nanoserve.plan.sharding import params_on_rank, plan_stages
-from nanoserve.spec.model_shape import LayerShape, ModelShape, Weight
-from nanoserve.spec.quant_spec import FULL_BITS, WeightFormat
+from nanoserve.plan.format_groups import format_group
+from nanoserve.plan.sharding import StageWeights, params_on_rank
+from nanoserve.spec.model_shape import LayerShape, Weight
+from nanoserve.spec.quant_spec import WeightFormat
 from nanoserve.units import MIB, ceil_div, round_up
 
 ROUNDED_FROM_BYTES = 10 * MIB
@@ -17,8 +19,6 @@ ROUNDED_TO_BYTES = 2 * MIB
 SPLIT_ABOVE_BYTES = MIB
 _TABLE_VALUE_BYTES = 2
 _MXFP4_WIDTHS = (256, 128)  # what an expert's sides are rounded up to: of the model, of the expert
-# Groups of `model_shape` under the names that formats know; towers and encoders stay 16-bit.
-FORMAT_GROUPS = {"state": "attention", "tower": "vision", "encoder": "vision"}
 
 
 def allocated_bytes(num_bytes: int) -> int:
@@ -36,67 +36,69 @@ def allocated_bytes(num_bytes: int) -> int:
     return segment
 
 
-def device_weight_bytes(
-    shape: ModelShape, weight_format: WeightFormat | None, tp: int = 1, pp: int = 1
-) -> int:
-    """Return the bytes of a model on the GPU that holds most of it.
+def laid_out_bytes(part: StageWeights, hidden_size: int, stored: WeightFormat, tp: int = 1) -> int:
+    """Return the bytes of a stage's tensors on one rank, as an engine and torch lay them out.
 
     Args:
-        shape: The model.
-        weight_format: How it is stored; None for 16 bits throughout.
+        part: The stage.
+        hidden_size: Width of the residual.
+        stored: How its weights are stored.
         tp: GPUs that share each layer.
-        pp: Pipeline stages; the fattest decides.
 
-    Raises:
-        OptionError: There are more stages than layers.
-
-    Example: Qwen2.5 7B in bf16 is 14.19 GiB of parameters and takes 14.24, as vLLM logs; its
-    rotary table adds 8 MiB.
+    Example: Qwen2.5 7B in bf16 is 14.185 GiB of parameters and takes 14.240; its rotary table
+    adds 8 MiB, and vLLM logs 14.25.
     """
-    stages = plan_stages(shape, pp, tp)
-    total = sum(_tensors(shape.weights, 1, shape.hidden_size, weight_format, tp))
-    for layer in shape.layers:
-        heads = _kv_heads(layer)
-        total += sum(_tensors(layer.weights, heads, shape.hidden_size, weight_format, tp))
-    fattest = max(stage.num_params for stage in stages)
-    return total * fattest // sum(stage.num_params for stage in stages) + rope_bytes(shape)
+    total = sum(_tensors(part.outside, None, hidden_size, stored, tp))
+    for layer, copies in Counter(part.layers).items():
+        total += copies * sum(_tensors(layer.weights, layer, hidden_size, stored, tp))
+    return total
 
 
-def rope_bytes(shape: ModelShape) -> int:
+def rope_bytes(layers: Iterable[LayerShape], num_positions: int) -> int:
     """Return the rotary table's bytes: cosine and sine of half a head for every position.
+
+    Args:
+        layers: Those of a stage; the first that attends decides.
+        num_positions: Longest context of the model.
 
     Example: Llama 3.1 8B keeps 131,072 * 128 * 2 = 32 MiB.
     """
-    for layer in shape.layers:
+    for layer in layers:
         if layer.attention is not None:
             latent = layer.attention.latent
             width = layer.attention.head_dim if latent is None else latent.rope_dim
-            return (shape.max_position_embeddings or 0) * width * _TABLE_VALUE_BYTES
+            return num_positions * width * _TABLE_VALUE_BYTES
     return 0
 
 
-def _kv_heads(layer: LayerShape) -> int:
-    return layer.attention.num_kv_heads if layer.attention else 1
+def _kv_heads(layer: LayerShape | None) -> int:
+    return layer.attention.num_kv_heads if layer and layer.attention else 1
 
 
 def _tensors(
     weights: Iterable[Weight],
-    num_kv_heads: int,
+    layer: LayerShape | None,
     hidden_size: int,
-    weight_format: WeightFormat | None,
+    stored: WeightFormat,
     tp: int,
 ) -> Iterator[int]:
-    """Yield the bytes of each tensor as an engine lays them out: q, k and v are one, so are gate and up."""
+    """Yield the bytes of each tensor as an engine lays them out.
+
+    Query, key and value are one, and so are gate and up.
+    """
+    weights = tuple(weights)
+    num_kv_heads = _kv_heads(layer)
     for weight in weights:
         if weight.columns == 1:
-            yield params_on_rank(weight, num_kv_heads, tp) * FULL_BITS // 8
+            bits = stored.group_bits_per_weight(format_group(weight, layer))
+            yield ceil_div(round(params_on_rank(weight, num_kv_heads, tp) * bits), 8)
     matrices = [weight for weight in weights if weight.columns > 1]
     for _, run in groupby(matrices, key=lambda w: (w.group, w.columns, w.copies)):
         for tensor in _merged(tuple(run), hidden_size):
             bits = sum(
                 params_on_rank(weight, num_kv_heads, tp)
-                * _bits(weight, weight_format)
-                * _padding(weight, weight_format, tp)
+                * stored.group_bits_per_weight(format_group(weight, layer))
+                * _padding(weight, stored, tp)
                 for weight in tensor
             )
             yield allocated_bytes(ceil_div(round(bits), 8))
@@ -109,20 +111,13 @@ def _merged(run: tuple[Weight, ...], hidden_size: int) -> tuple[tuple[Weight, ..
     return (run,)
 
 
-def _bits(weight: Weight, weight_format: WeightFormat | None) -> float:
-    if weight_format is None:
-        return FULL_BITS
-    return weight_format.group_bits_per_weight(FORMAT_GROUPS.get(weight.group, weight.group))
-
-
-def _padding(weight: Weight, weight_format: WeightFormat | None, tp: int) -> float:
+def _padding(weight: Weight, stored: WeightFormat, tp: int) -> float:
     """Return what the kernels' tiles add to experts in MXFP4; the wider side is the model's.
 
     Source: vLLM quantization/mxfp4.py, `round_up` of both sides for Marlin.
     Example: an expert of gpt-oss, 2,880 x 2,880, is laid out as 3,072 x 2,944.
     """
-    is_padded = weight_format is not None and weight_format.name == "mxfp4"
-    if not is_padded or weight.group != "experts":
+    if stored.name != "mxfp4" or weight.group != "experts":
         return 1.0
     wide, narrow = max(weight.rows, weight.columns), min(weight.rows, weight.columns)
     narrow = ceil_div(narrow, tp)

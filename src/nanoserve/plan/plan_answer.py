@@ -20,6 +20,7 @@ from nanoserve.plan.plan_choices import PlanChoices, choose_plan
 from nanoserve.plan.plan_notes import plan_notes
 from nanoserve.plan.plan_query import PlanQuery
 from nanoserve.plan.pool_capacity import (
+    LEAST_LENGTH,
     WorkloadFit,
     binding,
     concurrency,
@@ -37,7 +38,6 @@ Verdict = Literal["does not load", "loads, cannot serve", "serves"]
 
 LEAST_REQUESTS = 4  # of the workload at once; under it a server queues whoever comes
 _LEAST_SHARE = 0.5  # of a model's bytes that its files hold, whatever a format's average is off by
-_STEP = 1024  # tokens; a length chosen for the asker is a multiple of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +126,20 @@ class PlanAnswer:
         return utilization_of(self.query)
 
     @property
-    def command(self) -> str:
-        """What starts the engine as planned."""
+    def has_pool(self) -> bool:
+        """Whether anything is left for requests; else no figure of them or of speed means anything."""
+        return self.pool.mid > 0
+
+    @property
+    def can_start(self) -> bool:
+        """Whether the engine starts: it refuses a pool that cannot hold its longest request."""
+        return self.has_pool and (self.stage.cost.is_free or self.concurrency >= 1)
+
+    @property
+    def command(self) -> str | None:
+        """What starts the engine as planned; None where it would not start."""
+        if not self.can_start:
+            return None
         return launch_command(self.query, self.choices, self.max_model_len, self.fit.max_num_seqs)
 
     @property
@@ -196,7 +208,8 @@ def _notes(
         choices,
         max_model_len,
         longest_may_fit=concurrency(stages, choices.longest) >= 1,
-        is_length_sure=deciding.pool.low > 0,
+        is_length_sure=deciding.cost.is_free
+        or deciding.cost.concurrency(deciding.pool.low, max_model_len).value >= 1,
     )
     if _held_bytes(query) is not None and _file_bytes(query, choices) is None:
         message = (
@@ -223,13 +236,13 @@ def _file_bytes(query: PlanQuery, choices: PlanChoices) -> int | None:
 
 
 def _served_length(query: PlanQuery, choices: PlanChoices, longest_fit: int) -> int:
-    """Return the length asked for, else the longest that surely fits, in whole 1,024s.
+    """Return the length asked for, else the longest that fits, in whole 1,024s.
 
-    Where nothing fits it is the model's own.
+    Where not even those fit it is the model's own, and the plan says that it does not serve.
     """
     if query.max_model_len is not None or longest_fit >= choices.longest:
         return choices.longest
-    return longest_fit // _STEP * _STEP or longest_fit or choices.longest
+    return longest_fit // LEAST_LENGTH * LEAST_LENGTH or choices.longest
 
 
 def _verdict(

@@ -15,13 +15,12 @@ from nanoserve.plan.kv_groups import group_cache, without_windows
 from nanoserve.plan.kv_layout import CacheFormat
 from nanoserve.plan.plan_query import PlanQuery
 from nanoserve.plan.sharding import check_tp
-from nanoserve.plan.vllm_layers import as_vllm_caches
+from nanoserve.plan.vllm_layers import as_vllm_caches, states_per_request
 from nanoserve.plan.workload import Workload, default_workload
 from nanoserve.spec.kv_format import KVFormat, find_kv_format
 from nanoserve.spec.model_shape import ModelShape, StateShape
 from nanoserve.spec.quant_spec import FULL_FLOAT, FULL_PRECISION, WeightFormat
 
-_ALIGNED_STATES_SINCE = (0, 21)  # recorded boots of 0.21 to 0.24: two states for each request
 # Families whose windows SGLang keeps apart. Source: model_config.py, is_hybrid_swa_model.
 _SGLANG_WINDOW_POOLS = frozenset({"llama4_text", "gpt_oss", "mimo_v2_flash", "step3p5"})
 # Slots and token budget where nobody says. Source: TensorRT-LLM's trtllm-serve (max_batch_size,
@@ -185,20 +184,11 @@ def _cache_format(query: PlanQuery, kv_format: KVFormat, budget: int) -> CacheFo
         block_size=query.profile.block_size,
         tp=query.ranks,
         max_num_batched_tokens=budget,
-        num_states=_num_states(query),
+        num_states=states_per_request(query.model.shape, query.version)
+        if query.profile.engine == "vllm"
+        else 1,
         kv_format=None if is_plain else kv_format,
     )
-
-
-def _num_states(query: PlanQuery) -> int:
-    """Return the states of one request: two where vLLM aligns a delta net's with blocks."""
-    version = query.version or _ALIGNED_STATES_SINCE
-    is_aligned = query.profile.engine == "vllm" and version >= _ALIGNED_STATES_SINCE
-    return 2 if is_aligned and "gated_delta_net" in _state_kinds(query.model.shape) else 1
-
-
-def _state_kinds(shape: ModelShape) -> set[str]:
-    return {layer.state.kind for layer in shape.layers if layer.state is not None}
 
 
 def _with_float_states(shape: ModelShape) -> ModelShape:

@@ -22,6 +22,8 @@ def plan_formulas(plan: PlanAnswer) -> tuple[Formula, ...]:
     formulas = [*_parameter_formulas(plan)]
     formulas += [line.formula for line in plan.lines if line.formula is not None]
     formulas += layer_formulas(stage.shape, plan.choices.cache)
+    if not plan.has_pool:
+        return tuple(formulas)
     formulas += block_formulas(stage.cost, workload.p95, plan.max_model_len)
     if not stage.cost.is_free:
         formulas.append(stage.cost.tokens(pool, plan.max_model_len))

@@ -1,8 +1,10 @@
 """A plan as plain data for `--json`: bytes as integers, seconds as floats, ranges as triples."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
+from nanoserve.plan.draft_layers import draft_layers
 from nanoserve.plan.formula import Formula
 from nanoserve.plan.interval import Interval
 from nanoserve.plan.plan_answer import PlanAnswer
@@ -15,7 +17,11 @@ VERSION = 1  # of the layout; raised where a key changes its meaning
 
 
 def plan_as_dict(plan: PlanAnswer) -> dict[str, Any]:
-    """Return everything the plan says, ready for `json.dumps`."""
+    """Return everything the plan says, ready for `json.dumps`.
+
+    `capacity` and `speed` are None where nothing is left for a pool, `command` where the engine
+    would not start.
+    """
     query, choices = plan.query, plan.choices
     return {
         "version": VERSION,
@@ -34,10 +40,11 @@ def plan_as_dict(plan: PlanAnswer) -> dict[str, Any]:
         "reason": plan.reason,
         "parameters": plan.num_params,
         "active_parameters": plan.num_active_params,
+        "draft_layers": _draft_layers(plan),
         "memory": _memory(plan),
         "kv": _kv(plan),
-        "capacity": _capacity(plan),
-        "speed": _speed(plan),
+        "capacity": _capacity(plan) if plan.has_pool else None,
+        "speed": _speed(plan) if plan.has_pool else None,
         "command": plan.command,
         "notes": list(plan.notes),
         "formulas": [_formula(one) for one in plan_formulas(plan)],
@@ -98,6 +105,12 @@ def _memory(plan: PlanAnswer) -> dict[str, Any]:
         ],
         "pool_bytes": _triple(plan.pool),
     }
+
+
+def _draft_layers(plan: PlanAnswer) -> dict[str, Any] | None:
+    """Return the layers that guess ahead, which no other figure counts; None without any."""
+    drafts = draft_layers(plan.query, plan.choices)
+    return None if drafts is None else asdict(drafts)
 
 
 def _kv(plan: PlanAnswer) -> dict[str, Any]:

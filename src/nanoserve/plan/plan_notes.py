@@ -2,6 +2,7 @@
 
 import re
 
+from nanoserve.plan.draft_layers import draft_layers
 from nanoserve.plan.plan_choices import PlanChoices
 from nanoserve.plan.plan_query import PlanQuery
 from nanoserve.spec.gpu_spec import GpuSpec
@@ -98,13 +99,7 @@ def _weight_notes(query: PlanQuery, choices: PlanChoices) -> list[str]:
             f"{single} modules of single layers stay in 16 bits; they count as the rest of their "
             "group"
         )
-    if _has_draft_layers(query):
-        notes.append("not counted: multi-token prediction layers, loaded only to guess ahead")
+    drafts = draft_layers(query, choices)
+    if drafts is not None:
+        notes.append(drafts.words)
     return notes
-
-
-def _has_draft_layers(query: PlanQuery) -> bool:
-    config = query.model.config or {}
-    keys = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
-    sections = [config, *(value for value in config.values() if isinstance(value, dict))]
-    return any(section.get(key) for section in sections for key in keys)

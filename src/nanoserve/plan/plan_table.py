@@ -32,13 +32,10 @@ def plan_lines(plan: PlanAnswer) -> tuple[str, ...]:
         "",
         *_memory_lines(plan),
         "",
-        *_capacity_lines(plan),
-        *_speed_lines(plan),
-        "",
+        *_requests_lines(plan),
         f"{plan.verdict}: {plan.reason}",
         "",
-        f"  {plan.command}",
-        "",
+        *([] if plan.command is None else [f"  {plan.command}", ""]),
         *(f"note: {note}" for note in plan.notes),
     )
 
@@ -115,6 +112,14 @@ def _line_name(plan: PlanAnswer, line: BudgetLine) -> str:
 
 def _range(size: Interval) -> str:
     return "" if size.low == size.high else f"{size.low / GIB:.2f} to {size.high / GIB:.2f}"
+
+
+def _requests_lines(plan: PlanAnswer) -> Iterator[str]:
+    """Yield what requests get, where there is a pool for them."""
+    if plan.has_pool:
+        yield from _capacity_lines(plan)
+        yield from _speed_lines(plan)
+        yield ""
 
 
 def _capacity_lines(plan: PlanAnswer) -> Iterator[str]:

@@ -6,11 +6,13 @@ The least stage decides. What one request costs in a pool is `cache_cost`.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nanoserve.plan.cache_cost import CacheCost
 from nanoserve.plan.formula import Formula, compute
 from nanoserve.plan.interval import Interval
 from nanoserve.plan.plan_choices import PlanChoices
 from nanoserve.plan.stage_budget import StageBudget
 
+LEAST_LENGTH = 1024  # tokens; a length chosen for the asker is a multiple of it
 HEADROOM = 0.925  # share of what fits that is admitted, so that growing requests find blocks
 
 
@@ -35,18 +37,25 @@ class WorkloadFit:
 
 
 def longest_fit(stages: Sequence[StageBudget], most: int) -> int:
-    """Return the longest request that the least pool holds; 0 where none does."""
+    """Return the longest request that every stage's pool holds; 0 where none does.
+
+    That is the least pool of the range, where it holds a length worth serving; else the likely.
+    """
     return min(_stage_longest(stage, most) for stage in stages)
 
 
 def _stage_longest(stage: StageBudget, most: int) -> int:
-    pool = stage.pool.low if stage.pool.low > 0 else stage.pool.mid
     if stage.cost.is_free:
         return most
+    surely = _longest_in(stage.pool.low, stage.cost, most)
+    return surely if surely >= LEAST_LENGTH else _longest_in(stage.pool.mid, stage.cost, most)
+
+
+def _longest_in(pool: int, cost: CacheCost, most: int) -> int:
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        if stage.cost.concurrency(pool, middle).value >= 1:
+        if cost.concurrency(pool, middle).value >= 1:
             low = middle
         else:
             high = middle - 1

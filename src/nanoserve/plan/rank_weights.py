@@ -1,23 +1,26 @@
-"""Weights of each pipeline stage on one rank: parameters by group, and bytes as stored.
+"""Weights of each pipeline stage on one rank: parameters by group, bytes as stored and laid out.
 
-Joins three things that know nothing of each other: how ranks divide a model (`sharding`),
-which groups a format quantises (`quant_spec`), and the parameters (`model_shape`).
+Joins what knows nothing of each other: how ranks divide a model (`sharding`), which groups a
+format quantises (`quant_spec`), the parameters (`model_shape`), and what laying them out adds
+(`device_weights`). Plans and the comparison with recorded boots both ask here.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from nanoserve.plan.device_weights import FORMAT_GROUPS
+from nanoserve.plan.device_weights import laid_out_bytes, rope_bytes
+from nanoserve.plan.format_groups import format_group
 from nanoserve.plan.formula import Formula, Number, compute
 from nanoserve.plan.interval import Interval
 from nanoserve.plan.sharding import StageWeights, params_on_rank, stage_weights
-from nanoserve.spec.model_shape import LayerShape, ModelShape, Weight
+from nanoserve.spec.model_shape import LayerShape, ModelShape
 from nanoserve.spec.quant_spec import WeightFormat
 
 # What a file's average bits may be off by on another model. Source: quant_bits.csv, where
 # Q4_K_M is 4.83 to 4.90 bits on models of 1B to 70B, and small ones weigh their embedding more.
 _ESTIMATE = (0.95, 1.0, 1.06)
+LAYOUT = "rounding and rotary tables"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,8 @@ class RankWeights:
         params: Parameters by format group, on one rank.
         weight_bytes: Their bytes.
         formula: How those come about.
+        layout: What torch's allocator, kernels' tiles and rotary tables add, where an engine
+            runs on torch.
     """
 
     stage: int
@@ -39,11 +44,17 @@ class RankWeights:
     params: Mapping[str, int]
     weight_bytes: Interval
     formula: Formula
+    layout: Formula
 
     @property
     def num_params(self) -> int:
         """Parameters on the rank."""
         return sum(self.params.values())
+
+    @property
+    def device_bytes(self) -> int:
+        """Bytes on the rank's GPU, likely figure, as engines on torch log them."""
+        return self.weight_bytes.mid + int(self.layout.value)
 
 
 def rank_weights(
@@ -65,12 +76,30 @@ def rank_weights(
     """
     parts = stage_weights(shape, pp)
     counts = [_rank_groups(part, tp) for part in parts]
-    whole = Counter(dict(_groups_of(shape)))
-    factor = 1.0 if file_bytes is None else file_bytes / max(1, stored.weight_bytes(whole))
+    factor = 1.0
+    if file_bytes is not None:
+        factor = file_bytes / max(1, stored.weight_bytes(Counter(_groups_of(shape))))
     return tuple(
-        _weights(number, part, groups, stored, file_bytes is not None, factor)
+        RankWeights(
+            stage=number,
+            first_layer=part.first_layer,
+            num_layers=part.num_layers,
+            params=groups,
+            weight_bytes=_interval(groups, stored, file_bytes is not None, factor),
+            formula=bytes_formula(groups, stored, factor),
+            layout=_layout(shape, part, groups, stored, tp),
+        )
         for number, (part, groups) in enumerate(zip(parts, counts, strict=True))
     )
+
+
+def heaviest_rank_bytes(shape: ModelShape, stored: WeightFormat, tp: int = 1, pp: int = 1) -> int:
+    """Return the bytes of a model on the GPU that holds most of it.
+
+    Raises:
+        OptionError: There are more stages than layers.
+    """
+    return max(weights.device_bytes for weights in rank_weights(shape, stored, pp, tp))
 
 
 def group_params(shape: ModelShape) -> dict[str, int]:
@@ -78,20 +107,33 @@ def group_params(shape: ModelShape) -> dict[str, int]:
     return _groups_of(shape)
 
 
-def _weights(
-    number: int,
+def _interval(
+    groups: Mapping[str, int], stored: WeightFormat, is_exact: bool, factor: float
+) -> Interval:
+    value = int(bytes_formula(groups, stored, factor).value)
+    if stored.is_estimate and not is_exact:
+        return Interval.scaled(_ESTIMATE, value)
+    return Interval.exactly(value)
+
+
+def _layout(
+    shape: ModelShape,
     part: StageWeights,
     groups: Mapping[str, int],
     stored: WeightFormat,
-    is_exact: bool,
-    factor: float,
-) -> RankWeights:
-    formula = bytes_formula(groups, stored, factor)
-    value = int(formula.value)
-    interval = Interval.exactly(value)
-    if stored.is_estimate and not is_exact:
-        interval = Interval.scaled(_ESTIMATE, value)
-    return RankWeights(number, part.first_layer, part.num_layers, groups, interval, formula)
+    tp: int,
+) -> Formula:
+    laid_out = laid_out_bytes(part, shape.hidden_size, stored, tp)
+    return compute(
+        LAYOUT,
+        "max(0, as_laid_out - parameters_bytes) + rotary_table",
+        "bytes",
+        {
+            "as_laid_out": laid_out,
+            "parameters_bytes": bytes_formula(groups, stored).value,
+            "rotary_table": rope_bytes(part.layers, shape.max_position_embeddings or 0),
+        },
+    )
 
 
 def bytes_formula(groups: Mapping[str, int], stored: WeightFormat, factor: float = 1.0) -> Formula:
@@ -133,17 +175,3 @@ def _groups_of(shape: ModelShape) -> dict[str, int]:
         for weight in layer.weights:
             counts[format_group(weight, layer)] += copies * weight.num_params
     return dict(counts)
-
-
-def format_group(weight: Weight, layer: LayerShape | None = None) -> str:
-    """Return the group under which a format knows a weight.
-
-    Vectors are never quantised and count as norms; the dense part beside experts is shared
-    experts.
-    """
-    if weight.columns == 1 and weight.group not in FORMAT_GROUPS:
-        return "norms"
-    has_experts = layer is not None and layer.mlp is not None and layer.mlp.num_experts > 0
-    if weight.group == "mlp" and has_experts:
-        return "shared_experts"
-    return FORMAT_GROUPS.get(weight.group, weight.group)

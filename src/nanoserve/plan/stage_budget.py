@@ -7,7 +7,6 @@ how many requests a pool holds is `cache_cost`.
 from dataclasses import dataclass, replace
 
 from nanoserve.plan.cache_cost import CacheCost
-from nanoserve.plan.device_weights import device_weight_bytes
 from nanoserve.plan.engine_formulas import activation_formula, gib_formula
 from nanoserve.plan.engine_load import ServingLimits, engine_load
 from nanoserve.plan.engine_memory import (
@@ -22,13 +21,11 @@ from nanoserve.plan.formula import Formula, Number, compute
 from nanoserve.plan.interval import Interval
 from nanoserve.plan.plan_choices import PlanChoices, stage_cost, stage_shape
 from nanoserve.plan.plan_query import PlanQuery
-from nanoserve.plan.rank_weights import RankWeights, bytes_formula
-from nanoserve.plan.sharding import stage_weights
+from nanoserve.plan.rank_weights import LAYOUT, RankWeights
 from nanoserve.spec.model_shape import ModelShape
 
 POOL = "KV pool"
 KEPT_BACK = "kept back"
-_LAYOUT = "rounding and rotary tables"
 _NOTHING = Interval.exactly(0)
 
 
@@ -87,7 +84,7 @@ def stage_budget(query: PlanQuery, choices: PlanChoices, weights: RankWeights) -
     """
     stage = stage_shape(query.model.shape, weights.first_layer, weights.num_layers)
     load = _load(query, choices, stage, is_last=weights.stage == choices.pp - 1)
-    layout = _layout(query, choices, weights)
+    layout = _layout(query, weights)
     divide = {
         "vllm": _divide_vllm,
         "sglang": _divide_sglang,
@@ -221,22 +218,11 @@ def _weight_line(weights: RankWeights) -> BudgetLine:
     return BudgetLine("weights", weights.weight_bytes, weights.formula)
 
 
-def _layout(query: PlanQuery, choices: PlanChoices, weights: RankWeights) -> list[BudgetLine]:
-    """Return what torch's allocator, tiles and rotary tables add to the parameters' bytes."""
+def _layout(query: PlanQuery, weights: RankWeights) -> list[BudgetLine]:
+    """Return what laying the weights out adds, where an engine runs on torch."""
     if query.profile.engine in ("llama.cpp", "nanoserve"):
         return []
-    shape = query.model.shape
-    part = stage_weights(shape, choices.pp)[weights.stage]
-    stage = replace(shape, layers=part.layers, weights=part.outside)
-    laid_out = device_weight_bytes(stage, choices.weight_format, choices.tp)
-    plain = bytes_formula(weights.params, choices.weight_format)
-    formula = compute(
-        _LAYOUT,
-        "max(0, as_laid_out - parameters_bytes)",
-        "bytes",
-        {"as_laid_out": laid_out, "parameters_bytes": plain.value},
-    )
-    return [BudgetLine(_LAYOUT, Interval.exactly(int(formula.value)), formula)]
+    return [BudgetLine(LAYOUT, Interval.exactly(int(weights.layout.value)), weights.layout)]
 
 
 def _terms(query: PlanQuery, load: EngineLoad) -> tuple[BudgetLine, BudgetLine, BudgetLine]:

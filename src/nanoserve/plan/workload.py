@@ -3,11 +3,12 @@
 Owns the spellings of `--workload`. Knows no memory: how many fit is `cache_cost`.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from nanoserve.errors import OptionError
-from nanoserve.spec.home_path import home_path
 from nanoserve.spec.request_lengths import read_request_lengths, whole_tokens
 from nanoserve.units import ceil_div
 
@@ -75,10 +76,10 @@ def parse_workload(text: str) -> Workload:
     """
     if "=" in text:
         return _stated(text)
-    if not text.endswith((".csv", ".jsonl")):
+    path = Path(os.path.expanduser(text))  # unlike Path's, leaves the home of nobody as it is
+    if path.suffix not in (".csv", ".jsonl") or not text:
         message = f"--workload {text[:80]!r} is not a workload: {_FORMS}."
         raise OptionError(message)
-    path = home_path(text)
     return workload_of_requests(read_request_lengths(path), path.name)
 
 

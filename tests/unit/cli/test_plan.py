@@ -47,7 +47,52 @@ def test_a_plan_that_does_not_fit() -> None:
     result = run("llama-3.1-70b", "--gpu", "h100")
 
     assert result.exit_code == 4
-    assert "does not load: the weights take 131.4" in result.output
+    order = ["= KV pool", "does not load: the weights take 131.4", "what would serve"]
+    positions = [result.output.index(word) for word in order]
+    assert positions == sorted(positions)
+
+
+@pytest.mark.parametrize(
+    ("model", "flags"),
+    [
+        ("llama-3.1-70b", ["--gpu", "h100"]),
+        ("qwen3-next", ["--gpu", "rtx 4060"]),
+        ("llama-3.1-8b", ["--gpu-mem", "16.5GiB"]),
+        ("llama-3.1-8b", ["--gpu", "rtx 4060", "--engine", "sglang"]),
+    ],
+)
+def test_without_a_pool_nothing_is_said_of_requests(model: str, flags: list[str]) -> None:
+    """No command that cannot work, no speed, no length that nothing was planned with."""
+    text = run(model, *flags).output
+    found = json.loads(run(model, *flags, "--json").output)
+
+    assert "= KV pool" in text
+    for word in ("--max-model-len", "requests of", "decode step", "prefill of", "max_num_seqs"):
+        assert word not in text.partition("what would serve")[0], word
+    assert (found["command"], found["capacity"], found["speed"]) == (None, None, None)
+    assert found["memory"]["pool_bytes"]["likely"] <= 0
+    assert not any("decode" in formula["name"] for formula in found["formulas"])
+    assert found["remedies"]
+    assert all(remedy["command"] for remedy in found["remedies"])
+
+
+def test_a_length_that_does_not_fit_has_no_command() -> None:
+    """The engine refuses to start with it; the pool and its speed are still said."""
+    flags = ("llama-3.1-8b", "--gpu", "rtx 4090", "--max-model-len", "131072")
+    text, found = run(*flags).output, json.loads(run(*flags, "--json").output)
+
+    assert "loads, cannot serve: one request of 131,072 tokens takes 16.00 GiB" in text
+    assert "vllm serve" not in text
+    assert found["command"] is None
+    assert found["capacity"]["tokens"]["likely"] > 0
+
+
+def test_a_length_not_worth_serving_is_not_chosen() -> None:
+    """Where less than 1,024 tokens fit, the plan says so rather than serve a few."""
+    text = run("llama-3.1-8b", "--gpu-mem", "17.1GiB").output
+
+    assert "loads, cannot serve: one request of 131,072 tokens takes 16.00 GiB" in text
+    assert "planned with" not in text
 
 
 def test_json() -> None:
@@ -75,7 +120,7 @@ def test_explain() -> None:
 @pytest.mark.parametrize("model", ["llama-3.1-8b", "gemma-3-27b", "qwen3-next", "deepseek-v3"])
 def test_printed_formulas_evaluate_to_what_is_printed(model: str) -> None:
     """Whoever pastes a line of numbers into Python gets the figure of the next line."""
-    lines = run(model, "--gpu", "8x h200", "--tp", "4", "--explain").output.splitlines()
+    lines = run(model, "--gpu", "8x b300", "--tp", "4", "--explain").output.splitlines()
     checked = 0
     for symbols, numbers, result in zip(lines, lines[1:], lines[2:], strict=False):
         if all(line.startswith("  = ") for line in (symbols, numbers, result)):
@@ -142,6 +187,8 @@ def test_a_gpu_that_nobody_listed() -> None:
         (["llama-3.1-8b", "--gpu", "h100", "--gpu-mem", "lots"], "--gpu-mem: 'lots'"),
         (["llama-3.1-8b", "--gpu", "h100", "--bandwidth", "-1"], "--bandwidth must be"),
         (["llama-3.1-8b", "--gpu", "h100", "--workload", "x"], "is not a workload"),
+        (["llama-3.1-8b", "--gpu", "h100", "--workload", "~nobody-here"], "is not a workload"),
+        (["~nobody-here/model", "--gpu", "h100"], "There is no file, folder or preset"),
         (["llama-3.1-8b", "--gpu", "2x h100", "--num-gpus", "4"], "give one of them"),
         (["gemma-3-27b", "--gpu", "h100", "--engine", "nanoserve"], "architecture"),
         (["llama-3.1-8b", "--gpu", "2x h100", "--engine", "nanoserve"], "on one GPU"),

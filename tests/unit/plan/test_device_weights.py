@@ -3,9 +3,11 @@
 import pytest
 
 from nanoserve.bench.boot_errors import read_configs
-from nanoserve.plan.device_weights import allocated_bytes, device_weight_bytes, rope_bytes
+from nanoserve.plan.device_weights import allocated_bytes, laid_out_bytes, rope_bytes
+from nanoserve.plan.rank_weights import heaviest_rank_bytes, rank_weights
+from nanoserve.plan.sharding import stage_weights
 from nanoserve.spec.model_shape import ModelShape
-from nanoserve.spec.quant_spec import find_weight_format
+from nanoserve.spec.quant_spec import FULL_PRECISION, find_weight_format
 from nanoserve.spec.read_shape import read_model_shape
 from nanoserve.units import GIB, MIB
 
@@ -46,7 +48,9 @@ def test_tensors_are_rounded_where_the_rest_is_small(size: int, taken: int) -> N
 )
 def test_weights_as_logged(model: str, logged: float) -> None:
     """VLLM's own figure, to four digits: parameters, rounding and the rotary table."""
-    assert device_weight_bytes(shape_of(model), None) / GIB == pytest.approx(logged, rel=0.0001)
+    size = heaviest_rank_bytes(shape_of(model), FULL_PRECISION)
+
+    assert size / GIB == pytest.approx(logged, rel=0.0001)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +73,7 @@ def test_quantised_weights_as_logged(
     else:
         stored = find_weight_format(weight_format)
 
-    size = device_weight_bytes(shape_of(model), stored, tp)
+    size = heaviest_rank_bytes(shape_of(model), stored, tp)
     assert size / GIB == pytest.approx(logged, rel=0.005)
 
 
@@ -77,11 +81,49 @@ def test_the_fattest_stage_decides() -> None:
     """Of 4 stages of Llama 3.1 8B the first holds the embedding, and more than a quarter."""
     shape = shape_of("meta-llama/Llama-3.1-8B-Instruct")
 
-    whole, stage = device_weight_bytes(shape, None), device_weight_bytes(shape, None, pp=4)
+    whole = heaviest_rank_bytes(shape, FULL_PRECISION)
+    stage = heaviest_rank_bytes(shape, FULL_PRECISION, pp=4)
+
     assert whole / 4 * 1.1 < stage < whole / 3
 
 
 def test_a_rotary_table_has_the_longest_context() -> None:
     """131,072 positions of 128 values in 16 bits; a model without attention has none."""
-    assert rope_bytes(shape_of("meta-llama/Llama-3.1-8B-Instruct")) == 32 * MIB
-    assert rope_bytes(shape_of("deepseek-ai/DeepSeek-V2-Lite-Chat")) == 163_840 * 64 * 2
+    llama = shape_of("meta-llama/Llama-3.1-8B-Instruct")
+    latent = shape_of("deepseek-ai/DeepSeek-V2-Lite-Chat")
+
+    assert rope_bytes(llama.layers, 131_072) == 32 * MIB
+    assert rope_bytes(latent.layers, 163_840) == 163_840 * 64 * 2
+    assert rope_bytes((), 131_072) == 0
+
+
+@pytest.mark.parametrize("name", ["awq", "fp8", "mxfp4", "nvfp4", "int8"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        "deepseek-ai/DeepSeek-V3",
+        "openai/gpt-oss-20b",
+        "Qwen/Qwen3-30B-A3B",
+        "google/gemma-3-27b-it",
+    ],
+)
+def test_laying_out_only_adds(model: str, name: str) -> None:
+    """Parameters and tensors are counted in the same formats: none is smaller than its sum."""
+    shape, stored = shape_of(model), find_weight_format(name).leave(frozenset({"shared_experts"}))
+    part = stage_weights(shape, 1)[0]
+    plain = rank_weights(shape, stored)[0].weight_bytes.mid
+
+    laid_out = laid_out_bytes(part, shape.hidden_size, stored)
+    assert plain <= laid_out <= 1.25 * plain
+
+
+def test_shared_experts_left_in_16_bits_are_laid_out_so() -> None:
+    """The dense part beside experts keeps its bits in tensors, as it does among parameters."""
+    shape, fp8 = shape_of("deepseek-ai/DeepSeek-V3"), find_weight_format("fp8")
+    left = fp8.leave(frozenset({"shared_experts"}))
+    part = stage_weights(shape, 1)[0]
+
+    more = laid_out_bytes(part, shape.hidden_size, left)
+    more -= laid_out_bytes(part, shape.hidden_size, fp8)
+    shared = 58 * 3 * 7168 * 2048  # a byte more for each parameter, scales apart
+    assert more == pytest.approx(shared, rel=0.01)

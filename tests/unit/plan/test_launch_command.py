@@ -75,7 +75,7 @@ def test_llama_cpp_has_one_context_for_all_slots() -> None:
     )
     slots = plan.fit.max_num_seqs
 
-    assert f"--ctx-size {4096 * slots} --parallel {slots}" in plan.command
+    assert f"--ctx-size {4096 * slots} --parallel {slots}" in (plan.command or "")
     assert plan.stage.cost.request_bytes(4096 * slots) <= plan.pool.mid
 
 
@@ -95,6 +95,7 @@ def test_formats_that_need_a_checkpoint_are_said() -> None:
     online = planned(weight_format=FP8)
 
     assert any("checkpoint of this model in awq-int4-g128" in note for note in awq.notes)
+    assert awq.command is not None
     assert "--quantization" not in awq.command
     assert not any("checkpoint of this model" in note for note in online.notes)
 
@@ -104,4 +105,4 @@ def test_names_with_spaces_are_quoted() -> None:
     plan = planned()
     renamed = answer(replace(plan.query, model=replace(plan.query.model, name="my model; rm")))
 
-    assert "vllm serve 'my model; rm' --" in renamed.command
+    assert "vllm serve 'my model; rm' --" in (renamed.command or "")

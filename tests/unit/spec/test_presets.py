@@ -62,3 +62,21 @@ def test_nearest_names() -> None:
     """A misspelt name is answered with those alike."""
     assert "Qwen/Qwen3-8B" in nearest_presets("qwen3-8bb")
     assert find_preset("qwen3-8bb") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens"),
+    [
+        ("llama-2-7b", 4096),
+        ("llama-2-13b", 4096),
+        ("llama-2-70b", 4096),
+        ("mistral-7b-v0.1", 32_768),
+        ("llama-3.1-8b", 131_072),
+    ],
+)
+def test_lengths_are_those_of_the_published_configs(name: str, tokens: int) -> None:
+    """Not those that other libraries ship for the same models: a block, or half the length."""
+    preset = find_preset(name)
+
+    assert preset is not None
+    assert preset.config["max_position_embeddings"] == tokens
