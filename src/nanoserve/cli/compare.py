@@ -5,15 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 from nanoserve.cli.compare_options import CompareOptions
-from nanoserve.cli.plan import DOES_NOT_FIT, FITS, query_of
+from nanoserve.cli.plan import DOES_NOT_FIT, FITS, asked_weight_format, gpus_of, query_of
 from nanoserve.cli.plan_options import PlanOptions
 from nanoserve.errors import OptionError
 from nanoserve.plan.compare_table import compare_lines
 from nanoserve.plan.comparison import Axes, ComparedPlan, compare, compare_savings, default_axes
 from nanoserve.plan.plan_answer import answer
 from nanoserve.plan.plan_json import plan_as_dict
-from nanoserve.spec.gpu_names import find_gpus
-from nanoserve.spec.quant_spec import find_weight_format
 
 
 def run_compare(model: str, varied: CompareOptions, common: PlanOptions, *, as_json: bool) -> int:
@@ -29,12 +27,12 @@ def run_compare(model: str, varied: CompareOptions, common: PlanOptions, *, as_j
         NanoserveError: The model, a GPU or an option is refused; `main` prints it.
     """
     names = _parts("--gpu", varied.gpu)
-    gpus = tuple(find_gpus(name) for name in names)
+    gpus = tuple(gpus_of(replace(common, gpu=name)) for name in names)
     query = query_of(model, replace(common, gpu=names[0] if names else None))
     tps = tuple(_whole("--tp", text) for text in _parts("--tp", varied.tp))
     first = answer(query)
     defaults = default_axes(first)
-    formats = tuple(map(find_weight_format, _parts("--quantization", varied.quantization)))
+    formats = tuple(map(asked_weight_format, _parts("--quantization", varied.quantization)))
     axes = Axes(
         gpus=gpus,
         weight_formats=formats or defaults.weight_formats,

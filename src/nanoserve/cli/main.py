@@ -1,5 +1,6 @@
 """`nanoserve`: the command line. Sub-commands import what they need when they are called."""
 
+import errno
 import gc
 import sys
 from pathlib import Path
@@ -138,13 +139,19 @@ def plan(
         raise OptionError(message)
     options = pick_options(PlanOptions, values)
     search = pick_options(SearchOptions, values)
+    if search.find is None and search.users is not None:
+        message = "--users says how many --find looks for: give --find as well."
+        raise OptionError(message)
+    if search.find is not None and explain:
+        message = "--explain has the formulas of a plan: give it with the flags that --find finds."
+        raise OptionError(message)
     if search.find is not None:
         raise typer.Exit(command.run_find(model, options, search, as_json=as_json))
     raise typer.Exit(command.run_plan(model, options, as_json=as_json, explain=explain))
 
 
 @app.command()
-@accepts_options(PlanOptions, skip=VARIED)
+@accepts_options(PlanOptions, skip=(*VARIED, "plot"))
 @accepts_options(CompareOptions)
 def compare(
     model: Annotated[str, _PLANNED_MODEL],
@@ -280,3 +287,8 @@ def main() -> None:
     except NanoserveError as error:
         print(f"nanoserve: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EIO):
+            raise
+        print(f"nanoserve: what is printed cannot be written: {error.strerror}", file=sys.stderr)
+        sys.exit(NanoserveError.exit_code)

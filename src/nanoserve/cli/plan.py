@@ -13,7 +13,7 @@ from nanoserve.plan.workload import parse_workload
 from nanoserve.spec.gpu_names import GpuGroup, find_gpus
 from nanoserve.spec.gpu_spec import custom_gpu, gpu_table, override_gpu
 from nanoserve.spec.planned_model import PlannedModel
-from nanoserve.spec.quant_spec import find_weight_format
+from nanoserve.spec.quant_spec import WeightFormat, find_weight_format
 from nanoserve.spec.read_model import read_planned_model
 from nanoserve.units import GIB, parse_bytes
 
@@ -87,7 +87,9 @@ def run_find(model: str, options: PlanOptions, search: SearchOptions, *, as_json
     """
     from nanoserve.plan.plan_search import find
 
-    found = find(_planned(model, options), search.find or "", search.users)
+    _check_search(search.find or "", options)
+    users = 1 if search.users is None else search.users
+    found = find(_planned(model, options), search.find or "", users)
     if as_json:
         import json
 
@@ -101,6 +103,21 @@ def run_find(model: str, options: PlanOptions, search: SearchOptions, *, as_json
     return DOES_NOT_FIT if found.best is None else FITS
 
 
+def _check_search(wanted: str, options: PlanOptions) -> None:
+    """Refuse flags that a search would pass over: a picture, and what it looks for itself."""
+    if options.plot is not None:
+        message = "--plot draws a plan and --find prints none: plan with the flags that it finds."
+        raise OptionError(message)
+    own = {
+        "max-len": {"--max-model-len": options.max_model_len},
+        "gpus": {"--num-gpus": options.num_gpus, "--tp": options.tp},
+    }.get(wanted, {})
+    given = [flag for flag, value in own.items() if value is not None]
+    if given:
+        message = f"--find {wanted} looks for {' and '.join(own)} itself: leave out {given[0]}."
+        raise OptionError(message)
+
+
 def query_of(model_name: str, options: PlanOptions) -> PlanQuery:
     """Return the question that the flags ask.
 
@@ -108,18 +125,15 @@ def query_of(model_name: str, options: PlanOptions) -> PlanQuery:
         NanoserveError: The model, the GPU or an option is refused.
     """
     model = read_planned_model(model_name)
-    group = _gpus(options)
-    host = None if group is not None else machine_memory()
-    gpu = group.gpu if group is not None else host
-    assert gpu is not None, "either a GPU or the host's memory is planned"  # noqa: S101
-    num_bytes = None if options.gpu_mem is None else _bytes("--gpu-mem", options.gpu_mem)
+    group = gpus_of(options)
+    is_host = group.gpu.is_host
     stored = options.quantization
     return PlanQuery(
         model=model,
-        gpu=override_gpu(gpu, num_bytes, options.bandwidth, options.tflops),
-        num_gpus=_num_gpus(options, group),
-        engine=options.engine or (_host_engine(model) if host is not None else DEFAULT_ENGINE),
-        weight_format=None if stored is None else find_weight_format(stored),
+        gpu=group.gpu,
+        num_gpus=group.num_gpus,
+        engine=options.engine or (_host_engine(model) if is_host else DEFAULT_ENGINE),
+        weight_format=None if stored is None else asked_weight_format(stored),
         kv_cache_dtype=options.kv_cache_dtype,
         tp=options.tp,
         pp=options.pp,
@@ -169,17 +183,39 @@ def _print_gpus() -> None:
     print(*table_lines(rows), sep="\n")
 
 
-def _gpus(options: PlanOptions) -> GpuGroup | None:
-    """Return the GPUs that are named, described, or here; None where there are none."""
+def gpus_of(options: PlanOptions) -> GpuGroup:
+    """Return the GPUs that are named, described, or here, else this machine's memory.
+
+    What the flags say of each GPU is in it, and how many there are.
+
+    Raises:
+        OptionError: No such GPU, or the flags contradict each other.
+    """
+    num_bytes = None if options.gpu_mem is None else _bytes("--gpu-mem", options.gpu_mem)
     if options.gpu is not None:
-        return find_gpus(options.gpu)
-    if options.gpu_mem is not None:
-        return GpuGroup(1, custom_gpu(_bytes("--gpu-mem", options.gpu_mem)))
-    return machine_gpus()
+        group = find_gpus(options.gpu)
+    elif num_bytes is not None:
+        group = GpuGroup(1, custom_gpu(num_bytes))
+    else:
+        group = machine_gpus() or GpuGroup(1, machine_memory())
+    gpu = override_gpu(group.gpu, num_bytes, options.bandwidth, options.tflops)
+    return GpuGroup(_num_gpus(options, group.num_gpus), gpu)
 
 
-def _num_gpus(options: PlanOptions, group: GpuGroup | None) -> int:
-    named = 1 if group is None else group.num_gpus
+def asked_weight_format(name: str) -> WeightFormat:
+    """Return the format that `--quantization` names.
+
+    Raises:
+        OptionError: There is none of that name.
+    """
+    try:
+        return find_weight_format(name)
+    except UnsupportedModelError as error:
+        message = f"--quantization: {error}"
+        raise OptionError(message) from None
+
+
+def _num_gpus(options: PlanOptions, named: int) -> int:
     if options.num_gpus is not None:
         if named not in (1, options.num_gpus):
             message = (

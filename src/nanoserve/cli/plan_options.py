@@ -65,6 +65,7 @@ class SearchOptions:
     find: str | None = plan_option(
         None, "look for max-len, gpus, precision or users, everything else as asked"
     )
-    users: int = plan_option(
-        1, "with --find: requests of the workload (of max-len: of that length) at once"
+    users: int | None = plan_option(
+        None,
+        "with --find: requests of the workload (of max-len: of that length) at once (default: 1)",
     )

@@ -16,6 +16,7 @@ from nanoserve.plan.plan_answer import PlanAnswer
 from nanoserve.plan.plan_chart import LengthFit, fit_by_length, missing_bytes, stack_parts
 from nanoserve.plan.plan_formulas import formula_lines
 from nanoserve.plan.plan_table import headline, plan_lines
+from nanoserve.plan.stage_budget import KEPT_BACK
 from nanoserve.units import GIB
 
 if TYPE_CHECKING:
@@ -24,7 +25,16 @@ if TYPE_CHECKING:
 FORMATS = (".png", ".svg", ".html")
 _SIZE_INCHES = (11.0, 4.6)
 # Okabe and Ito's colours, which colour-blind readers tell apart; the pool is the green one.
-_COLOURS = ("#999999", "#0072B2", "#E69F00", "#CC79A7", "#56B4E9", "#D55E00")
+# A part has its colour whatever the engine's order, so that two plans can be compared.
+_COLOURS = {
+    KEPT_BACK: "#999999",
+    "weights": "#0072B2",
+    "rounding and rotary tables": "#E69F00",
+    "activations": "#CC79A7",
+    "outside the allocator": "#56B4E9",
+    "CUDA graphs": "#D55E00",
+}
+_OTHER_COLOUR = "#F0E442"
 _POOL_COLOUR = "#009E73"
 
 _PAGE = """<!doctype html>
@@ -104,7 +114,7 @@ def _draw_stack(axes: "Axes", plan: PlanAnswer) -> None:
     for index, part in enumerate(parts):
         size = part.num_bytes / GIB
         is_pool = index == len(parts) - 1
-        colour = _POOL_COLOUR if is_pool else _COLOURS[index % len(_COLOURS)]
+        colour = _POOL_COLOUR if is_pool else _COLOURS.get(part.name, _OTHER_COLOUR)
         spread = f" ({part.low / GIB:.2f} to {part.high / GIB:.2f})" if part.high > part.low else ""
         axes.bar(0, size, bottom=bottom, color=colour, label=f"{part.name}: {size:.2f}{spread}")
         bottom += size
@@ -117,14 +127,19 @@ def _draw_stack(axes: "Axes", plan: PlanAnswer) -> None:
     missing = missing_bytes(plan) / GIB
     words = f"{missing:.2f} GiB too much for" if missing else "memory of"
     which = "the GPU" if plan.query.num_gpus == 1 else "each GPU"
+    if plan.query.gpu.is_host:
+        which = "this machine"
     axes.set_title(f"{words} {which} ({total:.2f} GiB)", fontsize=10)
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(handles[::-1], labels[::-1], fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
 
 
 def _draw_fits(axes: "Axes", plan: PlanAnswer, fits: Sequence[LengthFit]) -> None:
-    """Requests at once over their length: more of them, or longer ones, and some wait."""
-    axes.set_title("requests that run at once, by their length", fontsize=10)
+    """Requests at once over their length: more of them, or longer ones, and some wait.
+
+    What fits and what the slots let run are two things: the second is a line of its own.
+    """
+    axes.set_title("requests that fit at once, by their length", fontsize=10)
     axes.set_xlabel("tokens of a request, prompt and output together")
     axes.set_ylabel("requests at once")
     if not fits:
@@ -143,7 +158,9 @@ def _draw_fits(axes: "Axes", plan: PlanAnswer, fits: Sequence[LengthFit]) -> Non
     )
     axes.plot(lengths, [_shown(fit.mid) for fit in fits], color=_POOL_COLOUR, label="likely")
     slots = plan.choices.max_num_seqs
-    axes.axhline(slots, color="black", linestyle=":", linewidth=1, label=f"{slots:,} slots")
+    axes.axhline(
+        slots, color="black", linestyle=":", linewidth=1, label=f"{slots:,} slots: no more run"
+    )
     workload = plan.choices.workload.p95
     axes.axvline(
         workload, color="#0072B2", linestyle="--", linewidth=1, label=f"{workload:,} tokens"

@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from nanoserve.plan.comparison import ComparedPlan, SavingsCompared, winners
-from nanoserve.plan.plan_search import SearchAnswer, served_users
+from nanoserve.plan.launch_command import command_notes
+from nanoserve.plan.plan_answer import PlanAnswer
+from nanoserve.plan.plan_search import Found, SearchAnswer, served_users
 from nanoserve.plan.remedies import Remedy
 from nanoserve.plan.text_table import table_lines
 from nanoserve.units import GIB
@@ -30,7 +32,7 @@ def compare_lines(rows: Sequence[ComparedPlan], savings: SavingsCompared | None)
     return (
         *table_lines(table),
         "",
-        *_legend(lengths),
+        *_legend(lengths, any(plan.query.num_replicas > 1 for plan in plans)),
         *dict.fromkeys(f"refused: {row.refusal}" for row in rows if row.plan is None),
         *_best_lines(rows),
         *([] if savings is None else _savings_lines(savings)),
@@ -63,25 +65,35 @@ def search_lines(search: SearchAnswer) -> tuple[str, ...]:
                 f"{served_users(plan):,}",
                 f"{plan.pool.mid / GIB:.2f}",
                 f"{plan.longest_fit:,}",
-                plan.verdict,
+                _search_verdict(one),
             )
         )
-    return (*table_lines(rows), "", _search_answer(search))
+    legend = "users are counted with the least pool that is likely, all copies together"
+    return (*table_lines(rows), "", legend, "", *_search_answer(search))
 
 
-def _search_answer(search: SearchAnswer) -> str:
+def _search_verdict(one: Found) -> str:
+    """Whether it is enough for the users asked for, not for those of a plan."""
+    if one.is_enough:
+        return "enough"
+    return one.plan.verdict if one.plan.verdict == "does not load" else "too few"
+
+
+def _search_answer(search: SearchAnswer) -> Iterator[str]:
     best = search.best
     users = f"{search.users:,} {'user' if search.users == 1 else 'users'}"
     if best is None:
         most = max((served_users(one.plan) for one in search.candidates), default=0)
-        return f"{search.wanted}: nothing tried serves {users} at once; the most is {most:,}"
+        yield f"{search.wanted}: nothing tried serves {users} at once; the most is {most:,}"
+        return
     figure = {
         "max-len": f"{best.figure:,} tokens for {users} at once",
         "gpus": f"{best.figure} {'GPU' if best.figure == 1 else 'GPUs'} for {users} at once",
         "precision": f"{best.words.split()[-1]} for {users} at once",
         "users": f"{best.figure:,} requests of {best.plan.choices.workload.p95:,} tokens at once",
     }
-    return f"{search.wanted}: {figure[search.wanted]}\n\n  {search.command}"
+    yield f"{search.wanted}: {figure[search.wanted]}"
+    yield from ("", f"  {search.command}", *_command_notes(best.plan))
 
 
 def _compared_row(row: ComparedPlan) -> tuple[str, ...]:
@@ -98,7 +110,7 @@ def _compared_row(row: ComparedPlan) -> tuple[str, ...]:
         f"{plan.weight_bytes / GIB:.2f}",
         f"{plan.pool.mid / GIB:.2f}",
         f"{max(0, plan.tokens.mid):,}",
-        f"{max(0, plan.fit.p95.mid):,}",
+        f"{row.requests:,}",
         "-" if floor is None else f"{1000 * floor:.1f}",
         plan.verdict,
     )
@@ -113,11 +125,13 @@ def _label(row: ComparedPlan) -> str:
     return f"{_gpus(row)}, tp {row.tp or '-'}, {row.weight_name}, KV {row.kv_name}"
 
 
-def _legend(lengths: set[tuple[int, int]]) -> Iterator[str]:
+def _legend(lengths: set[tuple[int, int]], has_copies: bool) -> Iterator[str]:
     yield "GiB are of each GPU; decode ms is the floor of one request's step: bytes over bandwidth"
     if lengths:
         p95 = " or ".join(f"{length:,}" for length in sorted({one[1] for one in lengths}))
         yield f"requests are of {p95} tokens at once; fewer than 4 do not count as serving"
+    if has_copies:
+        yield "GPUs that tp does not use hold more copies: tokens are of one, requests of all"
 
 
 def _best_lines(rows: Sequence[ComparedPlan]) -> Iterator[str]:
@@ -127,20 +141,38 @@ def _best_lines(rows: Sequence[ComparedPlan]) -> Iterator[str]:
         return
     yield f"most requests for each GPU: {_label(best)}"
     yield f"  {best.plan.command}"
+    yield from _command_notes(best.plan)
+
+
+def _command_notes(plan: PlanAnswer) -> Iterator[str]:
+    """Yield what the command alone does not say."""
+    copies = plan.query.num_replicas
+    if copies > 1:
+        yield f"note: start it {copies} times, each on GPUs of its own"
+    yield from (f"note: {note}" for note in command_notes(plan.query))
 
 
 def _savings_lines(savings: SavingsCompared) -> Iterator[str]:
     base, weights = savings.base, savings.weights
     yield ""
-    yield f"8-bit KV or 8-bit weights, of {base.tokens.mid:,} tokens now on {base.query.gpu.name}:"
+    gpu, count = base.query.gpu.name, base.query.num_gpus
+    where = gpu if count == 1 else f"{count} x {gpu}"
+    yield f"8-bit KV or 8-bit weights, of {max(0, base.tokens.mid):,} tokens now on {where}:"
     yield f"  8-bit KV adds {savings.kv_gain:,} tokens: each costs less of the same pool"
     yield (
         f"  {weights.choices.weight_format.name} weights add {savings.weights_gain:,}: "
         f"{savings.freed_bytes / GIB:.2f} GiB freed over what a token costs"
     )
-    yield (
-        f"  more here: {savings.winner}. Break-even: a pool as large as what 8-bit weights free; "
-        f"this one has {base.pool.mid / GIB:.2f} GiB"
+    yield f"  more here: {savings.winner}{_break_even(savings)}"
+
+
+def _break_even(savings: SavingsCompared) -> str:
+    even = savings.break_even_bytes
+    if even is None:
+        return ": without a pool there is nothing that 8-bit KV could divide"
+    return (
+        f". Break-even: a pool of {even / GIB:.2f} GiB; this one has "
+        f"{savings.base.pool.mid / GIB:.2f}, and with more the KV is worth more"
     )
 
 

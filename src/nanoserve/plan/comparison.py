@@ -23,13 +23,14 @@ class Axes:
 
     Attributes:
         gpus: GPUs with their number.
-        weight_formats: How weights are stored.
+        weight_formats: How weights are stored; None as in the checkpoint, to the byte of its
+            files where they are at hand.
         kv_cache_dtypes: An engine's spellings.
         tps: GPUs that share each layer.
     """
 
     gpus: tuple[GpuGroup, ...] = ()
-    weight_formats: tuple[WeightFormat, ...] = ()
+    weight_formats: tuple[WeightFormat | None, ...] = ()
     kv_cache_dtypes: tuple[str, ...] = ()
     tps: tuple[int, ...] = ()
 
@@ -54,20 +55,27 @@ class ComparedPlan:
     plan: PlanAnswer | None
     refusal: str = ""
 
+    @property
+    def requests(self) -> int:
+        """Requests of the workload at once on all GPUs: every copy's together."""
+        if self.plan is None:
+            return 0
+        return self.plan.query.num_replicas * max(0, self.plan.fit.p95.mid)
+
 
 @dataclass(frozen=True, slots=True)
 class SavingsCompared:
     """Keys and values in 8 bits against weights in 8 bits: which holds more tokens.
 
     The first divides what a token costs; the second adds what the weights free to the pool.
-    They are equal where the pool is as large as the freed bytes (exactly so if a token's
-    cost is halved).
+    They are equal at a pool P with P * r / c = (P + freed) / c: at `freed / (r - 1)`, where r
+    is how many times as many tokens 8-bit KV holds (2 of fp8, 1.88 of q8_0 with its scales).
 
     Attributes:
         base: As asked.
         kv: With keys and values in 8 bits.
         weights: With weights in 8 bits.
-        freed_bytes: Bytes of the deciding GPU that 8-bit weights free.
+        freed_bytes: Bytes that 8-bit weights add to the pool of the deciding GPU.
     """
 
     base: PlanAnswer
@@ -86,13 +94,20 @@ class SavingsCompared:
         return self.weights.tokens.mid - self.base.tokens.mid
 
     @property
+    def break_even_bytes(self) -> int | None:
+        """The pool at which both add as many tokens; None where there is none to divide."""
+        if self.base.tokens.mid <= 0 or self.kv_gain <= 0:
+            return None
+        return self.freed_bytes * self.base.tokens.mid // self.kv_gain
+
+    @property
     def winner(self) -> str:
         """The one that adds more."""
         return "8-bit KV" if self.kv_gain > self.weights_gain else "8-bit weights"
 
 
 def compare(base: PlanQuery, axes: Axes) -> tuple[ComparedPlan, ...]:
-    """Plan every combination, GPUs slowest.
+    """Plan every combination, GPUs slowest; what two of them come to alike is one row.
 
     Raises:
         OptionError: There are more than `MAX_PLANS`.
@@ -106,16 +121,16 @@ def compare(base: PlanQuery, axes: Axes) -> tuple[ComparedPlan, ...]:
     if num_plans > MAX_PLANS:
         message = f"{num_plans:,} plans are asked for; at most {MAX_PLANS:,} are compared at once."
         raise OptionError(message)
-    return tuple(
+    rows = (
         _compared(base, group, stored, dtype, tp)
         for group, tp, stored, dtype in product(groups, tps, formats, dtypes)
     )
+    return tuple({_identity(row): row for row in rows}.values())
 
 
 def default_axes(plan: PlanAnswer) -> Axes:
     """Return what is worth comparing where nobody says: precisions and KV formats."""
-    stored = plan.choices.weight_format
-    formats = (stored, *map(find_weight_format, coarser_weights(plan)))
+    formats = (plan.query.weight_format, *map(find_weight_format, coarser_weights(plan)))
     kv = kv_spelling(plan.query)
     return Axes(weight_formats=formats, kv_cache_dtypes=("auto", kv) if kv else ("auto",))
 
@@ -133,7 +148,7 @@ def compare_savings(plan: PlanAnswer) -> SavingsCompared | None:
         return None
     with_kv = answer(replace(plan.query, kv_cache_dtype=kv))
     with_weights = answer(replace(plan.query, weight_format=find_weight_format(names[0])))
-    freed = plan.weight_bytes - with_weights.weight_bytes
+    freed = with_weights.pool.mid - plan.pool.mid
     if with_weights.pool.mid <= 0:
         return None
     return SavingsCompared(plan, with_kv, with_weights, freed)
@@ -160,11 +175,13 @@ def _compared(
     return ComparedPlan(gpus, name, plan.choices.kv_format.name, plan.choices.tp, plan)
 
 
+def _identity(row: ComparedPlan) -> tuple[object, ...]:
+    """Return what makes a row: `2x h100` and `h100` with two ranks are the same machine."""
+    gpu = row.gpus.gpu
+    return gpu, row.gpus.num_gpus, row.tp, row.weight_name, row.kv_name, row.refusal
+
+
 def winners(rows: Sequence[ComparedPlan]) -> Iterator[ComparedPlan]:
-    """Yield the rows that serve, most users of the workload for each GPU first."""
+    """Yield the rows that serve, most requests of the workload for each GPU first."""
     served = [row for row in rows if row.plan is not None and row.plan.fits]
-    yield from sorted(
-        served,
-        key=lambda row: row.plan.fit.p95.mid / row.gpus.num_gpus if row.plan else 0.0,
-        reverse=True,
-    )
+    yield from sorted(served, key=lambda row: row.requests / row.gpus.num_gpus, reverse=True)

@@ -16,6 +16,14 @@ _SPLIT_STEP = 512
 _WIDER_SPLIT_SINCE = (0, 7)  # the token budget, 2,048
 _SGLANG_FLOOR_BYTES = 10 * GIB
 _SGLANG_LARGE_BYTES = 60 * GIB
+# Under so many GiB: tokens of a chunk, and rows of the largest graph on under 4 ranks and on more.
+_SGLANG_BATCHES = (
+    (20, 2048, 8, 8),
+    (35, 2048, 24, 80),
+    (60, 4096, 32, 160),
+    (160, 8192, 256, 512),
+)
+_SGLANG_LARGEST_BATCH = (16_384, 512)
 
 
 # What is left for the pool, in GiB, to the slots that Unsloth then asks vLLM for.
@@ -183,26 +191,45 @@ def unsloth_slots(room_bytes: int) -> int:
     return _UNSLOTH_MOST_SLOTS
 
 
-def sglang_fraction(
-    total_bytes: int,
-    chunked_prefill_size: int = 8192,
-    cuda_graph_max_bs: int = 160,
-    num_gpus: int = 1,
-    is_mla: bool = False,
-) -> float:
-    """Return SGLang's default `mem_fraction_static`.
+def sglang_batch(total_bytes: int, tensor_parallel: int) -> tuple[int, int]:
+    """Return SGLang's default tokens of a prefill chunk, and rows of its largest graph.
 
-    reserved MiB = 512 + 1.5 * max(chunk, 2048) + 1024 * gpus / 8 + 2 * graph rows, 1.5 GiB
-    more for latent attention, and at least 10 GiB on a card of over 60 GiB.
+    Example: a 24 GB card is given chunks of 2,048, an 80 GB card of 8,192.
 
     Source: SGLang `server_args.py`, `_handle_gpu_memory_settings`.
     """
-    reserved_mib = 512 + 1.5 * max(chunked_prefill_size, 2048)
-    reserved_mib += 1024 * num_gpus / 8 + 2 * cuda_graph_max_bs
+    for gib, chunk, few_ranks, many_ranks in _SGLANG_BATCHES:
+        if total_bytes < gib * GIB:
+            return chunk, few_ranks if tensor_parallel < 4 else many_ranks
+    return _SGLANG_LARGEST_BATCH
+
+
+def sglang_fraction(
+    total_bytes: int,
+    chunked_prefill_size: int | None = None,
+    tensor_parallel: int = 1,
+    pipeline_parallel: int = 1,
+    *,
+    is_mla: bool = False,
+) -> float:
+    """Return SGLang's default `mem_fraction_static`, to three digits as it rounds it.
+
+    reserved MiB = 512 + 1.5 * max(chunk, 2048) + 1024 * gpus / 8 + 2 * graph rows, 1.5 GiB
+    more for latent attention, and at least 10 GiB on a card of over 60 GiB. Chunk and rows
+    follow the card's memory where they are not set: `sglang_batch`.
+
+    Example: 24 GiB less 512 + 3,072 + 128 + 48 MiB are a share of 0.847.
+
+    Source: SGLang `server_args.py`, `_handle_gpu_memory_settings`.
+    """
+    chunk, graph_rows = sglang_batch(total_bytes, tensor_parallel)
+    num_gpus = tensor_parallel * pipeline_parallel
+    reserved_mib = 512 + 1.5 * max(chunked_prefill_size or chunk, 2048)
+    reserved_mib += 1024 * num_gpus / 8 + 2 * graph_rows
     reserved = int(reserved_mib * MIB) + (3 * GIB // 2 if is_mla else 0)
     if total_bytes > _SGLANG_LARGE_BYTES:
         reserved = max(reserved, _SGLANG_FLOOR_BYTES)
-    return max(0.0, (total_bytes - reserved) / total_bytes)
+    return max(0.0, round((total_bytes - reserved) / total_bytes, 3))
 
 
 def sglang_pool_bytes(free_before: int, free_after_load: int, fraction: float) -> int:

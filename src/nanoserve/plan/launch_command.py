@@ -6,6 +6,7 @@ Only flags that differ from the engine's defaults, or that the plan stands on, a
 import shlex
 from collections.abc import Callable
 
+from nanoserve.plan.engine_formats import kv_flag_value
 from nanoserve.plan.plan_choices import PlanChoices
 from nanoserve.plan.plan_query import PlanQuery
 from nanoserve.spec.quant_spec import WeightFormat
@@ -14,7 +15,6 @@ Flags = list[str]
 
 # What vLLM and SGLang quantise while they load; other formats need a checkpoint that has them.
 _ONLINE = {"fp8": "fp8", "bnb-4bit": "bitsandbytes"}
-_LLAMA_CPP_TYPES = {"bf16": "f16", "fp32": "f32"}
 
 
 def launch_command(
@@ -55,7 +55,7 @@ def _vllm(query: PlanQuery, choices: PlanChoices, max_model_len: int, max_num_se
         flags += ["--max-num-batched-tokens", str(query.max_num_batched_tokens)]
     if query.utilization is not None:
         flags += ["--gpu-memory-utilization", f"{query.utilization:g}"]
-    flags += _kv_flag("--kv-cache-dtype", query, choices)
+    flags += _kv_flag("--kv-cache-dtype", query)
     flags += _online("--quantization", query)
     return [*flags, "--enforce-eager"] if query.is_eager else flags
 
@@ -69,8 +69,7 @@ def _sglang(query: PlanQuery, choices: PlanChoices, max_model_len: int, max_num_
         flags += ["--chunked-prefill-size", str(query.max_num_batched_tokens)]
     if query.utilization is not None:
         flags += ["--mem-fraction-static", f"{query.utilization:g}"]
-    kv = _kv_flag("--kv-cache-dtype", query, choices)
-    flags += ["--kv-cache-dtype", "fp8_e4m3"] if kv and kv[1] == "fp8" else kv
+    flags += _kv_flag("--kv-cache-dtype", query)
     flags += _online("--quantization", query)
     return [*flags, "--disable-cuda-graph"] if query.is_eager else flags
 
@@ -85,7 +84,7 @@ def _tensorrt(
         flags += ["--max_num_tokens", str(query.max_num_batched_tokens)]
     if query.utilization is not None:
         flags += ["--kv_cache_free_gpu_memory_fraction", f"{query.utilization:g}"]
-    return flags + _kv_flag("--kv_cache_dtype", query, choices)
+    return flags + _kv_flag("--kv_cache_dtype", query)
 
 
 def _llama_cpp(
@@ -100,10 +99,8 @@ def _llama_cpp(
     flags += ["--ctx-size", str(per_slot * slots), "--parallel", str(slots)]
     if query.max_num_batched_tokens is not None:
         flags += ["--ubatch-size", str(query.max_num_batched_tokens)]
-    name = _LLAMA_CPP_TYPES.get(choices.kv_format.name, choices.kv_format.name)
-    if query.kv_cache_dtype != "auto":
-        flags += ["--cache-type-k", name, "--cache-type-v", name]
-    return flags
+    keys = _kv_flag("--cache-type-k", query)
+    return flags + keys + _kv_flag("--cache-type-v", query)
 
 
 def _nanoserve(
@@ -133,11 +130,9 @@ def _ranks(tp_flag: str, pp_flag: str, choices: PlanChoices) -> Flags:
     return flags + ([pp_flag, str(choices.pp)] if choices.pp > 1 else [])
 
 
-def _kv_flag(flag: str, query: PlanQuery, choices: PlanChoices) -> Flags:
-    if query.kv_cache_dtype.strip().casefold() in ("auto", ""):
-        return []
-    name = {"bf16": "auto", "fp8_ds_mla": "fp8"}.get(choices.kv_format.name, choices.kv_format.name)
-    return [] if name == "auto" else [flag, name]
+def _kv_flag(flag: str, query: PlanQuery) -> Flags:
+    value = kv_flag_value(query.profile.engine, query.kv_cache_dtype)
+    return [] if value is None else [flag, value]
 
 
 def _online(flag: str, query: PlanQuery) -> Flags:

@@ -23,6 +23,8 @@ _ANCHORS: dict[ErrorKind, tuple[str, ...]] = {
         "CUDA_ERROR_NO_DEVICE",
         "forward compatibility was attempted on non supported HW",
         "CUDA unknown error",
+        "unsupported display driver / cuda driver combination",
+        "Unexpected error from cudaGetDeviceCount",
     ),
     "model not found": (
         "is not a local folder and is not a valid model identifier",
@@ -61,6 +63,8 @@ TROUBLES += (
     ErrorPattern(
         "Failed core proc(s):", "host memory", re.compile(r"\{[^{}]{0,200}: -9\b"), None, True
     ),
+    # A shell's last word on what the system ended.
+    ErrorPattern("Killed", "host memory", re.compile(r"(?<!\S)Killed\s*\Z"), None, True),
 )
 _RAISED = re.compile(r"\b(?:[A-Za-z_][\w.]{0,80})?(?:Error|Exception): (?P<words>\S.{0,280})")
 _NO_CAUSE = ("Engine core initialization failed", "Engine process failed to start")

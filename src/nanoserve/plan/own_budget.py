@@ -54,8 +54,9 @@ def _check_served(query: PlanQuery) -> None:
         raise OptionError(message)
     if query.weight_format is not None or query.kv_cache_dtype not in ("auto", "bf16", "bfloat16"):
         message = (
-            "nanoserve serves weights and KV in the dtype it computes in: leave out "
-            "--quantization and --kv-cache-dtype, or plan another --engine."
+            "nanoserve is planned with weights and KV in the dtype it computes in: leave out "
+            "--quantization and --kv-cache-dtype here, or plan another --engine. What its own "
+            "formats leave, `nanoserve serve` with these flags says as it starts."
         )
         raise OptionError(message)
 

@@ -37,6 +37,7 @@ from nanoserve.units import format_bytes
 Verdict = Literal["does not load", "loads, cannot serve", "serves"]
 
 LEAST_REQUESTS = 4  # of the workload at once; under it a server queues whoever comes
+_LEAST_SHARE = 0.5  # of a model's bytes that its files hold, whatever a format's average is off by
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,7 @@ def answer(query: PlanQuery) -> PlanAnswer:
         choices.weight_format,
         choices.pp,
         choices.tp,
-        _file_bytes(query),
+        _file_bytes(query, choices),
     )
     stages = tuple(stage_budget(query, choices, weights) for weights in stored)
     longest = longest_fit(stages, choices.longest)
@@ -210,13 +211,28 @@ def _notes(
         is_length_sure=deciding.cost.is_free
         or deciding.cost.concurrency(deciding.pool.low, max_model_len).value >= 1,
     )
+    if _held_bytes(query) is not None and _file_bytes(query, choices) is None:
+        message = (
+            f"the files hold {query.model.file_bytes:,} bytes, less than half of what the config "
+            "describes: the config is planned; is the download whole?"
+        )
+        notes = (*notes, message)
     return (*choices.notes, *notes, *command_notes(query))
 
 
-def _file_bytes(query: PlanQuery) -> int | None:
+def _held_bytes(query: PlanQuery) -> int | None:
     """Return the bytes of the files where they are what is held; our own server widens them."""
     is_held = query.weight_format is None and query.profile.engine != "nanoserve"
     return query.model.file_bytes if is_held else None
+
+
+def _file_bytes(query: PlanQuery, choices: PlanChoices) -> int | None:
+    """Return the bytes of the files; None of files that cannot be the whole model."""
+    held = _held_bytes(query)
+    if held is None:
+        return None
+    (whole,) = rank_weights(query.model.shape, choices.weight_format, 1, 1, None)
+    return held if held >= _LEAST_SHARE * whole.weight_bytes.low else None
 
 
 def _served_length(query: PlanQuery, choices: PlanChoices, longest_fit: int) -> int:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 
 from nanoserve.options import DEFAULT_MAX_MODEL_LEN, DEFAULT_TOKEN_BUDGET, EngineOptions
 from nanoserve.plan.cache_cost import CacheCost, GroupedCost, SummedCost, cell_cost, padded_windows
+from nanoserve.plan.engine_formats import check_weight_format, kv_flag_value
+from nanoserve.plan.engine_memory import sglang_batch
 from nanoserve.plan.engine_profile import default_batch
 from nanoserve.plan.kv_groups import group_cache, without_windows
 from nanoserve.plan.kv_layout import CacheFormat
@@ -21,10 +23,10 @@ from nanoserve.spec.quant_spec import FULL_FLOAT, FULL_PRECISION, WeightFormat
 
 # Families whose windows SGLang keeps apart. Source: model_config.py, is_hybrid_swa_model.
 _SGLANG_WINDOW_POOLS = frozenset({"llama4_text", "gpt_oss", "mimo_v2_flash", "step3p5"})
-# Slots and token budget where nobody says. Source: SGLang server_args.py (chunked_prefill_size
-# of large cards; max_running_requests is set from the pool), TensorRT-LLM's trtllm-serve
-# (max_batch_size, max_num_tokens), llama.cpp (n_ubatch; LLAMA_MAX_SEQ).
-_BATCHES = {"sglang": (2048, 8192), "tensorrt-llm": (2048, 8192), "llama.cpp": (256, 512)}
+# Slots and token budget where nobody says. Source: TensorRT-LLM's trtllm-serve (max_batch_size,
+# max_num_tokens), llama.cpp (n_ubatch; LLAMA_MAX_SEQ). SGLang's slots are set from the pool.
+_BATCHES = {"tensorrt-llm": (2048, 8192), "llama.cpp": (256, 512)}
+_SGLANG_SLOTS = 2048
 _DEFAULT_LEN = 8192  # where neither the model nor the asker bounds a request
 
 
@@ -113,6 +115,8 @@ def _weight_format(query: PlanQuery) -> WeightFormat:
     """Return how weights lie in memory; our own server widens what a file stores."""
     if query.profile.engine == "nanoserve":
         return FULL_FLOAT if query.gpu.compute_capability == "host" else FULL_PRECISION
+    if query.weight_format is not None:
+        check_weight_format(query.profile.engine, query.weight_format)
     return query.weight_format or query.model.weight_format
 
 
@@ -121,10 +125,14 @@ def _batch(query: PlanQuery) -> tuple[int, int]:
     if profile.engine == "nanoserve":
         kind = "cpu" if query.gpu.is_host else "cuda"
         slots, budget = EngineOptions().max_num_seqs, DEFAULT_TOKEN_BUDGET[kind]
+    elif profile.engine == "sglang":
+        slots, budget = _SGLANG_SLOTS, sglang_batch(query.gpu.memory_bytes, query.ranks)[0]
     elif profile.engine in _BATCHES:
         slots, budget = _BATCHES[profile.engine]
     else:
         slots, budget = default_batch(profile, query.gpu.memory_bytes, query.gpu.name)
+    if query.max_num_batched_tokens is not None and profile.engine == "vllm":
+        slots = min(slots, query.max_num_batched_tokens)  # as its arg_utils.py lowers a default
     if query.max_num_seqs is not None:
         slots = query.max_num_seqs
     return slots, query.max_num_batched_tokens or max(budget, slots)
@@ -148,6 +156,7 @@ def _longest(query: PlanQuery) -> tuple[int, tuple[str, ...]]:
 def _kv_format(query: PlanQuery) -> tuple[KVFormat, tuple[str, ...]]:
     """Return how keys and values are stored; `auto` follows the checkpoint where it says."""
     asked, stored = query.kv_cache_dtype, query.model.kv_cache_dtype
+    kv_flag_value(query.profile.engine, asked)
     notes: tuple[str, ...] = ()
     if asked.strip().casefold() in ("auto", "") and stored and query.profile.engine != "llama.cpp":
         asked = stored

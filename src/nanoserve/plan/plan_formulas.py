@@ -10,7 +10,7 @@ from nanoserve.plan.formula import Formula, Number, compute
 from nanoserve.plan.kv_formulas import block_formulas, layer_formulas
 from nanoserve.plan.plan_answer import PlanAnswer
 from nanoserve.spec.param_count import count_active_parameters, count_parameters
-from nanoserve.units import format_bytes
+from nanoserve.units import MIB, format_bytes
 
 _SECTIONS = ("text_config", "llm_config", "language_config", "thinker_config")
 
@@ -68,7 +68,7 @@ def _parameter_formulas(plan: PlanAnswer) -> Iterator[Formula]:
 def _value(formula: Formula) -> str:
     value = formula.value
     if formula.unit == "bytes":
-        return f"{value:,} bytes ({format_bytes(int(value))})"
+        return f"{value:,} bytes" + (f" ({format_bytes(int(value))})" if value >= MIB else "")
     if formula.unit == "seconds":
         return f"{1000 * value:,.3f} ms"
     return f"{value:,} {formula.unit}" if isinstance(value, int) else f"{value:,.3f} {formula.unit}"

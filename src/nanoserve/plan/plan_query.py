@@ -66,14 +66,15 @@ class PlanQuery:
         """
         find_profile(self.engine)
         for flag, value, most in (
-            ("--num-gpus", self.num_gpus, MAX_GPUS),
             ("--tp", self.tp, MAX_GPUS),
             ("--pp", self.pp, MAX_GPUS),
+            ("--num-gpus", self.num_gpus, MAX_GPUS),
             ("--max-model-len", self.max_model_len, _MAX_TOKENS),
             ("--max-num-seqs", self.max_num_seqs, _MAX_SEQS),
             ("--max-num-batched-tokens", self.max_num_batched_tokens, _MAX_TOKENS),
         ):
             _check_count(flag, value, most)
+        _check_budget(self)
         share = self.utilization
         if share is not None and not 0.0 < share <= 1.0:
             message = f"--gpu-memory-utilization is {share}; it must be above 0 and at most 1."
@@ -106,6 +107,17 @@ class PlanQuery:
 def _check_count(flag: str, value: int | None, most: int) -> None:
     if value is not None and not 1 <= value <= most:
         message = f"{flag} is {value:,}; it must be from 1 to {most:,}."
+        raise OptionError(message)
+
+
+def _check_budget(query: PlanQuery) -> None:
+    """Refuse steps too small for one token of each request, as vLLM does."""
+    slots, budget = query.max_num_seqs, query.max_num_batched_tokens
+    if query.profile.engine == "vllm" and slots and budget and budget < slots:
+        message = (
+            f"--max-num-batched-tokens is {budget:,} and --max-num-seqs {slots:,}: vLLM refuses a "
+            "step of fewer tokens than requests. Raise the first or lower the second."
+        )
         raise OptionError(message)
 
 

@@ -9,19 +9,19 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from nanoserve.errors import OptionError
-from nanoserve.options import MIN_MODEL_LEN
 from nanoserve.plan.launch_command import launch_command
 from nanoserve.plan.plan_answer import PlanAnswer, answer
-from nanoserve.plan.remedies import coarser_weights
-from nanoserve.plan.sharding import valid_tp
+from nanoserve.plan.remedies import coarser_weights, rank_counts
 from nanoserve.plan.workload import Workload
 from nanoserve.spec.quant_spec import find_weight_format
+from nanoserve.units import ceil_div
 
 Wanted = Literal["max-len", "gpus", "precision", "users"]
 
 MAX_USERS = 1 << 20
 _MOST_GPUS = 1024
 _MOST_TP = 64
+_SHORTEST = 2  # tokens of a request: one of a prompt, one of an output
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,19 +114,19 @@ def served_users(plan: PlanAnswer) -> int:
 
 
 def _longest(plan: PlanAnswer, users: int) -> Iterator[Found]:
-    """The longest length of which so many requests fit at once."""
+    """The longest length of which so many requests fit at once, from a prompt and an output on."""
     most = plan.query.model.shape.max_position_embeddings or plan.choices.longest
-    low, high = MIN_MODEL_LEN - 1, most
+    low, high = _SHORTEST - 1, most
     while low < high:
         middle = (low + high + 1) // 2
         if served_users(_with_length(plan, middle)) >= users:
             low = middle
         else:
             high = middle - 1
-    length = max(MIN_MODEL_LEN, low)
-    is_enough = low >= MIN_MODEL_LEN
-    best = _with_length(plan, length)
-    yield Found(f"--max-model-len {length}", length if is_enough else 0, best, is_enough)
+    length = max(_SHORTEST, low)
+    is_enough = low >= _SHORTEST
+    figure = length if is_enough else 0
+    yield Found(f"--max-model-len {length}", figure, _with_length(plan, length), is_enough)
 
 
 def _with_length(plan: PlanAnswer, tokens: int) -> PlanAnswer:
@@ -135,20 +135,24 @@ def _with_length(plan: PlanAnswer, tokens: int) -> PlanAnswer:
 
 
 def _fewest_gpus(plan: PlanAnswer, users: int) -> Iterator[Found]:
-    """The fewest GPUs, in powers of two; of each number, the ranks that serve the most."""
-    pp = plan.query.pp
-    ranks = [tp for tp in valid_tp(plan.query.model.shape, _MOST_TP) if tp & (tp - 1) == 0]
-    num_gpus = pp
-    while num_gpus <= _MOST_GPUS:
-        plans = [
-            answer(replace(plan.query, num_gpus=num_gpus, tp=tp))
-            for tp in ranks
-            if tp * pp <= num_gpus
-        ]
-        best = max(plans, key=lambda one: (served_users(one), one.pool.mid))
-        words = f"--num-gpus {num_gpus} --tp {best.query.ranks}"
-        yield Found(words, num_gpus, best, served_users(best) >= users)
-        num_gpus *= 2
+    """Every number of ranks, once and in as many copies as are needed; the fewest GPUs first."""
+    query, best = plan.query, dict[int, PlanAnswer]()
+    for tp in rank_counts(query, _MOST_TP):
+        one = answer(replace(query, num_gpus=tp * query.pp, tp=tp))
+        served = served_users(one)
+        copies = ceil_div(users, served) if served else 1
+        for num_gpus in {tp * query.pp, copies * tp * query.pp}:
+            if num_gpus > _MOST_GPUS:
+                continue
+            copied = answer(replace(query, num_gpus=num_gpus, tp=tp))
+            best[num_gpus] = max(best.get(num_gpus, copied), copied, key=_usefulness)
+    for num_gpus, found in sorted(best.items()):
+        words = f"--num-gpus {num_gpus} --tp {found.query.ranks}"
+        yield Found(words, num_gpus, found, served_users(found) >= users)
+
+
+def _usefulness(plan: PlanAnswer) -> tuple[int, int]:
+    return served_users(plan), plan.pool.mid
 
 
 def _best_precision(plan: PlanAnswer, users: int) -> Iterator[Found]:

@@ -152,14 +152,14 @@ def _speed_lines(plan: PlanAnswer) -> Iterator[str]:
         requests = "1 request" if floor.batch == 1 else f"{floor.batch:,} requests"
         name = f"decode step, {requests}"
         if floor.seconds is None or floor.tokens_per_second is None:
-            yield _row(name, "unknown", "the GPU's bandwidth is not known: state --bandwidth")
+            yield _row(name, "unknown", "the bandwidth is not known: state --bandwidth")
         else:
             rate = f"bound: at most {floor.tokens_per_second:,.0f} tokens/s"
             yield _row(name, f"{1000 * floor.seconds:.1f} ms", rate)
     prefill = plan.prefill
     name = f"prefill of {prefill.prompt:,} tokens"
     if prefill.seconds is None:
-        yield _row(name, "unknown", "the GPU's arithmetic rate is not known: state --tflops")
+        yield _row(name, "unknown", "the arithmetic rate is not known: state --tflops")
     else:
         yield _row(name, f"{1000 * prefill.seconds:.0f} ms", f"bound, in {prefill.precision}")
 

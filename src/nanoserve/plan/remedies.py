@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
-from nanoserve.errors import OptionError
+from nanoserve.errors import NanoserveError
 from nanoserve.plan.plan_answer import PlanAnswer, answer
 from nanoserve.plan.plan_query import PlanQuery
 from nanoserve.plan.sharding import valid_tp
@@ -22,7 +22,7 @@ _STEP = 1024  # tokens; a proposed length is a multiple of it where it can be
 _MOST_GPUS = 64
 _MOST_PAIRS = 3
 # Weights, coarsest last, that an engine takes; a checkpoint of them may have to be found.
-_WEIGHTS = {"llama.cpp": ("Q8_0", "Q4_K_M")}
+_WEIGHTS: dict[str, tuple[str, ...]] = {"llama.cpp": ("Q8_0", "Q4_K_M"), "nanoserve": ()}
 _ANY_WEIGHTS = ("fp8", "awq")
 # Keys and values in 8 bits, as each engine spells them; others have none.
 _KV = {"vllm": "fp8", "sglang": "fp8", "tensorrt-llm": "fp8", "llama.cpp": "q8_0"}
@@ -94,6 +94,11 @@ def coarser_weights(plan: PlanAnswer) -> tuple[str, ...]:
     )
 
 
+def rank_counts(query: PlanQuery, most: int) -> tuple[int, ...]:
+    """Return the numbers of GPUs that may share a layer; our own server has no ranks."""
+    return (1,) if query.profile.engine == "nanoserve" else valid_tp(query.model.shape, most)
+
+
 def _served(plan: PlanAnswer, offers: Iterable[tuple[Change, ...]]) -> tuple[Remedy, ...]:
     """Plan each offer; once one with more GPUs serves, still more of them are no news."""
     served: list[Remedy] = []
@@ -121,8 +126,8 @@ def _changes(plan: PlanAnswer) -> Iterator[Change]:
         price = f"weights in {find_weight_format(name).bits_per_weight():.1f} bits"
         fields = {"weight_format": find_weight_format(name)}
         yield Change(f"--quantization {name}", price, fields)
-    for count in valid_tp(query.model.shape, _MOST_GPUS):
-        if count > query.ranks and count & (count - 1) == 0:
+    for count in rank_counts(query, _MOST_GPUS):
+        if count > query.ranks:
             num_gpus = count * query.pp
             ranks = {"num_gpus": num_gpus, "tp": count}
             yield Change(f"--num-gpus {num_gpus} --tp {count}", f"{num_gpus} GPUs", ranks)
@@ -158,13 +163,13 @@ def _go_together(pair: tuple[Change, ...]) -> bool:
 
 
 def _planned(plan: PlanAnswer, changes: tuple[Change, ...]) -> Remedy | None:
-    """Plan again with the changes; None where that does not serve, or the engine has no such flag."""
+    """Plan again with the changes; None where the engine refuses that or it does not serve."""
     fields: dict[str, Any] = {}
     for change in changes:
         fields |= change.fields
     try:
         changed = answer(replace(plan.query, **fields))
-    except OptionError:
+    except NanoserveError:
         return None
     if not changed.fits:
         return None

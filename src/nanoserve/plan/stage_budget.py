@@ -107,8 +107,13 @@ def utilization_of(query: PlanQuery) -> float:
         is_mla = any(
             layer.attention and layer.attention.latent for layer in query.model.shape.layers
         )
-        num_gpus = query.ranks * query.pp
-        return sglang_fraction(query.gpu.memory_bytes, num_gpus=num_gpus, is_mla=is_mla)
+        return sglang_fraction(
+            query.gpu.memory_bytes,
+            query.max_num_batched_tokens,
+            query.ranks,
+            query.pp,
+            is_mla=is_mla,
+        )
     return 1.0 if query.profile.utilization is None else query.profile.utilization
 
 

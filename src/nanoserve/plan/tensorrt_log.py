@@ -42,6 +42,7 @@ _SIZE = r"(-?[\d.,]{1,20}\s?[KMG]i?B)"
 
 _LINES = (
     line_pattern("TensorRT-LLM version:", r"version: v?([\w.+-]{3,40})", Figure("version", str)),
+    line_pattern("TensorRT LLM version:", r"version: v?([\w.+-]{3,40})", Figure("version", str)),
     line_pattern(
         "paged kv cache: total",
         rf"total: {_SIZE}, available: {_SIZE}",
@@ -106,6 +107,8 @@ _STAGE_MARKS = (
     StageMark("Allocated", "profile"),
     StageMark("Memory usage when calculating max tokens", "pool"),
     StageMark("KV cache primary pool", "pool"),
+    StageMark("Peak memory during memory usage profiling", "pool"),
+    StageMark("Estimated max tokens in KV cache", "pool"),
     StageMark("for max tokens in paged KV cache", "capture"),
     StageMark("CUDA graph", "capture"),
     *(StageMark(anchor, "serving") for anchor in _READY),

@@ -30,6 +30,7 @@ _SIGNS = (
     "No available memory for the cache blocks",
     "To serve at least one request with the model",
     "on startup is less than desired GPU memory",
+    "derived max_model_len",
 )
 _READY = ("Application startup complete", "Uvicorn running on", "Starting vLLM server on http")
 

@@ -96,6 +96,10 @@ def _stated(text: str) -> Workload:
         p50, p95 = values["p50"], values["p95"]
         return Workload(p50, p50, p95, max(1, p50 - p50 // 4), text)
     if names == {f"{part}_{rank}" for part in ("prompt", "output") for rank in ("p50", "p95")}:
+        for part in ("prompt", "output"):
+            if values[f"{part}_p95"] < values[f"{part}_p50"]:
+                message = f"--workload {text[:80]!r}: {part}_p95 is under {part}_p50."
+                raise OptionError(message)
         p50 = values["prompt_p50"] + values["output_p50"]
         p95 = values["prompt_p95"] + values["output_p95"]
         return Workload(p50, p50, p95, values["prompt_p50"], text)

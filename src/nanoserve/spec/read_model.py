@@ -139,7 +139,7 @@ def _cached_snapshot(name: str) -> Path | None:
     organisation, _, model = name.partition("/")
     if not organisation or not model or "/" in model or ".." in name:
         return None
-    home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
+    home = Path(os.path.expanduser(os.environ.get("HF_HOME", "~/.cache/huggingface")))
     snapshots = home / "hub" / _HUB_CACHE.format(f"{organisation}--{model}")
     try:
         found = [path for path in snapshots.iterdir() if (path / "config.json").is_file()]

@@ -14,6 +14,7 @@ from nanoserve.errors import OptionError
 from nanoserve.units import MIB
 
 MAX_REQUEST_TOKENS = 1 << 31
+_SURE_DIGITS = 9  # any number of so many is under 2^31
 _MAX_ROWS = 2_000_000
 _MAX_FILE_BYTES = 256 * MIB
 _PROMPT_KEYS = ("prompt", "prompt_tokens", "prompt_len", "input", "input_tokens", "input_len")
@@ -38,6 +39,9 @@ def whole_tokens(value: Any, where: str) -> int:
     Raises:
         OptionError: It is no whole number from 0 to 2^31.
     """
+    is_plain = isinstance(value, str) and len(value) <= _SURE_DIGITS and value.isascii()
+    if is_plain and value.isdigit():  # of a million lines nearly all are
+        return int(value)
     number = value
     if isinstance(value, str):
         is_short = len(value) <= 20
@@ -60,7 +64,7 @@ def _rows(path: Path) -> Iterator[tuple[int, int]]:
     """Yield prompt and output of each line; a total counts as a prompt."""
     content = _content(path)
     try:
-        lines = _csv_rows(content) if path.suffix == ".csv" else _jsonl_rows(content, path)
+        lines = _csv_rows(content, path) if path.suffix == ".csv" else _jsonl_rows(content, path)
         for number, row in lines:
             if number > _MAX_ROWS:
                 message = f"{path} has more than {_MAX_ROWS:,} lines; give a sample of them."
@@ -85,10 +89,19 @@ def _content(path: Path) -> str:
         raise OptionError(message) from None
 
 
-def _csv_rows(content: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    reader = csv.DictReader(content.splitlines())
+def _csv_rows(content: str, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield lines by their header; a field too many may be a number with a comma in it."""
+    reader = csv.reader(content.splitlines(), strict=True)
+    header = [name.strip().casefold() for name in next(reader, [])]
     for row in reader:
-        yield reader.line_num, {str(key).strip().casefold(): row[key] for key in row}
+        if len(row) > len(header):
+            message = (
+                f"{path}, line {reader.line_num} has {len(row)} fields and the header "
+                f"{len(header)}; write numbers without commas in them."
+            )
+            raise OptionError(message)
+        if row:
+            yield reader.line_num, dict(zip(header, row, strict=False))
 
 
 def _jsonl_rows(content: str, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -116,7 +129,8 @@ def _lengths(row: dict[str, Any], where: str) -> tuple[int, int]:
     else:
         total = _first(row, _TOTAL_KEYS)
         if total is None:
-            names = ", ".join(str(key)[:20] for key in list(row)[:8]) or "nothing"
+            named = [key for key in row if row[key] not in (None, "")]
+            names = ", ".join(str(key)[:20] for key in named[:8]) or "nothing"
             message = f"{where} has {names}; expected the columns prompt and output, or tokens."
             raise OptionError(message)
         lengths = whole_tokens(row[total], f"{where}: {total}"), 0

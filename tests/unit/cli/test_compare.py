@@ -1,11 +1,12 @@
 """`nanoserve compare` and `plan --find`, as a shell sees them."""
 
+import errno
 import json
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from nanoserve.cli.main import app
+from nanoserve.cli.main import app, main
 from nanoserve.errors import OptionError
 
 
@@ -94,3 +95,74 @@ def test_a_plan_that_does_not_fit_offers_ways_out() -> None:
     ]
     for remedy in data["remedies"]:
         assert remedy["flags"] in text.stdout
+
+
+def test_flags_of_each_gpu_hold_for_all_of_them() -> None:
+    """A stated memory, and how many there are, reach every row; a contradiction is refused."""
+    words = ("compare", "llama-3.1-8b", "--quantization", "bf16", "--kv-cache-dtype", "auto")
+    result = call(*words, "--gpu", "h100,a100 80gb", "--gpu-mem", "40GiB", "--num-gpus", "2",
+                  "--json")  # fmt: skip
+    rows = json.loads(result.stdout)
+
+    assert [row["num_gpus"] for row in rows] == [2, 2]
+    assert {row["plan"]["memory"]["total_bytes"] for row in rows} == {40 << 30}
+    refused = call(*words, "--gpu", "h100,4x a100 80gb", "--num-gpus", "2")
+    assert isinstance(refused.exception, OptionError)
+    assert "--gpu says 4 GPUs and --num-gpus 2" in str(refused.exception)
+
+
+def test_a_best_row_whose_weights_have_to_be_found_says_so() -> None:
+    """The command alone would start the checkpoint in 16 bits."""
+    result = call("compare", "qwen3-32b", "--gpu", "h100", "--quantization", "bf16,awq")
+
+    assert "needs a checkpoint of this model in awq-int4-g128" in result.stdout
+
+
+def test_compare_has_no_picture() -> None:
+    """A flag that would do nothing is none."""
+    result = call("compare", "llama-3.1-8b", "--gpu", "h100", "--plot", "x.png")
+
+    assert result.exit_code == 2
+
+
+def test_our_own_server_is_compared_as_it_computes() -> None:
+    """It has one format here: its row is a plan and no refusal."""
+    result = call("compare", "qwen3-8b", "--gpu", "h100", "--engine", "nanoserve")
+
+    assert result.exit_code == 0
+    assert "refused" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--users", "5"), "give --find as well"),
+        (("--find", "users", "--plot", "x.png"), "--find prints none"),
+        (("--find", "users", "--explain"), "--explain has the formulas"),
+        (("--find", "max-len", "--max-model-len", "5"), "leave out --max-model-len"),
+        (("--find", "gpus", "--tp", "2"), "leave out --tp"),
+        (("--quantization", "zzz"), "--quantization: No weight format"),
+    ],
+)
+def test_flags_that_would_do_nothing_are_refused(words: tuple[str, ...], problem: str) -> None:
+    """Each says what to do instead."""
+    result = call("plan", "llama-3.1-8b", "--gpu", "h100", *words)
+
+    assert isinstance(result.exception, OptionError)
+    assert problem in str(result.exception)
+
+
+def test_what_cannot_be_written_is_one_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A full disk behind standard output is no traceback."""
+
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("nanoserve.cli.main.app", full)
+    with pytest.raises(SystemExit) as raised:
+        main()
+
+    assert raised.value.code == 1
+    assert "cannot be written: No space left" in capsys.readouterr().err

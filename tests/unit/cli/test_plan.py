@@ -183,7 +183,7 @@ def test_a_gpu_that_nobody_listed() -> None:
     result = run("qwen3-0.6b", "--gpu-mem", "12GiB")
 
     assert result.exit_code == 0
-    assert "unknown  the GPU's bandwidth is not known: state --bandwidth" in result.output
+    assert "unknown  the bandwidth is not known: state --bandwidth" in result.output
 
 
 @pytest.mark.parametrize(

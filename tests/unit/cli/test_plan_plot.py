@@ -1,6 +1,7 @@
 """`plan --plot`: files that open, with the plan's words in them."""
 
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,31 @@ def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     """A folder that is not there."""
     with pytest.raises(OptionError, match="cannot be written"):
         write_plot(planned("llama-3.1-8b"), tmp_path / "none" / "plan.svg")
+
+
+def test_a_part_has_one_colour_in_every_engines_picture(tmp_path: Path) -> None:
+    """SGLang keeps back last what vLLM keeps back first: pictures side by side agree."""
+    drawings = []
+    for engine in ("vllm", "sglang"):
+        query = PlanQuery(
+            model=read_planned_model("llama-3.1-8b"), gpu=find_gpu("h100"), engine=engine
+        )
+        write_plot(answer(query), tmp_path / "plan.svg")
+        drawings.append((tmp_path / "plan.svg").read_text())
+
+    grey, blue = "#999999", "#0072b2"
+    for drawing in drawings:
+        assert grey in drawing
+        assert blue in drawing
+
+
+def test_a_machine_is_no_gpu(tmp_path: Path) -> None:
+    """A plan of the host's memory says whose it is; what fits is not said to run."""
+    host = replace(find_gpu("rtx 4090"), compute_capability="host-bf16")
+    query = PlanQuery(model=read_planned_model("qwen3-0.6b"), gpu=host, engine="nanoserve")
+    write_plot(answer(query), tmp_path / "plan.svg")
+
+    words = " ".join(ET.fromstring((tmp_path / "plan.svg").read_text()).itertext())
+    assert "memory of this machine" in words
+    assert "requests that fit at once" in words
+    assert "slots: no more run" in words

@@ -88,5 +88,41 @@ def test_what_is_compared_where_nobody_says() -> None:
     """The checkpoint's own format and coarser ones, with both KV formats."""
     axes = default_axes(planned("llama-3.1-8b", "h100"))
 
-    assert [one.name for one in axes.weight_formats] == ["bf16", "fp8", "awq-int4-g128"]
+    assert [one and one.name for one in axes.weight_formats] == [None, "fp8", "awq-int4-g128"]
     assert axes.kv_cache_dtypes == ("auto", "fp8")
+
+
+def test_copies_count_together_and_the_same_machine_is_one_row() -> None:
+    """Four H100 with one rank are four copies; two ranks of `h100` are `2x h100`."""
+    base = planned("llama-3.1-8b", "h100").query
+    rows = compare(base, Axes(gpus=tuple(map(find_gpus, ("h100", "2x h100", "4x h100")))))
+    wide = compare(base, Axes(gpus=(find_gpus("h100"), find_gpus("4x h100")), tps=(1,)))
+    same = compare(base, Axes(gpus=(find_gpus("h100"), find_gpus("2x h100")), tps=(2,)))
+
+    assert [row.tp for row in rows] == [1, 2, 4]
+    assert wide[1].requests == 4 * wide[0].requests > 0
+    assert [row.requests for row in winners(wide)] == [wide[0].requests, wide[1].requests]
+    assert "requests of all" in "\n".join(compare_lines(wide, None))
+    assert len(same) == 1
+
+
+@pytest.mark.parametrize(("engine", "ratio"), [("vllm", 2.0), ("llama.cpp", 128 / 68)])
+def test_the_break_even_is_where_both_add_as_much(engine: str, ratio: float) -> None:
+    """Freed / (ratio - 1): q8_0 has scales, so its pool has to be larger than what is freed."""
+    savings = compare_savings(planned("llama-3.1-8b", "rtx 4090", engine=engine))
+    assert savings is not None
+    even = savings.break_even_bytes
+    assert even is not None
+
+    assert even == pytest.approx(savings.freed_bytes / (ratio - 1), rel=0.01)
+    assert (savings.base.pool.mid > even) == (savings.winner == "8-bit KV")
+    assert f"Break-even: a pool of {even / 2**30:.2f} GiB" in "\n".join(compare_lines((), savings))
+
+
+def test_without_a_pool_there_is_no_break_even() -> None:
+    """Weights that do not load leave nothing that 8-bit KV could divide."""
+    savings = compare_savings(planned("llama-3.1-8b", "t4"))
+
+    assert savings is not None
+    assert savings.break_even_bytes is None
+    assert "nothing that 8-bit KV could divide" in "\n".join(compare_lines((), savings))

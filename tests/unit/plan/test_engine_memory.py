@@ -205,11 +205,28 @@ def test_sglangs_pool_as_logged() -> None:
     assert pool / GIB == pytest.approx(54.26, abs=0.01)
 
 
-def test_sglangs_share() -> None:
-    """A large card keeps 10 GiB back, a small one what its steps take."""
-    assert sglang_fraction(80 * GIB) == pytest.approx(0.83, abs=0.05)
-    assert sglang_fraction(24 * GIB) == pytest.approx(0.47, abs=0.01)
-    assert sglang_fraction(24 * GIB, is_mla=True) < sglang_fraction(24 * GIB)
+@pytest.mark.parametrize(
+    ("gib", "tensor_parallel", "share"),
+    [
+        (24, 1, (24 * 1024 - 512 - 3072 - 128 - 48) / (24 * 1024)),
+        (24, 4, (24 * 1024 - 512 - 3072 - 512 - 160) / (24 * 1024)),
+        (48, 1, (48 * 1024 - 512 - 6144 - 128 - 64) / (48 * 1024)),
+        (80, 1, (80 * 1024 - 512 - 12_288 - 128 - 512) / (80 * 1024)),
+        (180, 8, (180 * 1024 - 512 - 24_576 - 1024 - 1024) / (180 * 1024)),
+    ],
+)
+def test_sglangs_share(gib: int, tensor_parallel: int, share: float) -> None:
+    """Chunk and graph rows follow the card: a 4090 keeps 3.7 GiB back and not 13."""
+    fraction = sglang_fraction(gib * GIB, tensor_parallel=tensor_parallel)
+
+    assert fraction == round(share, 3)
+
+
+def test_what_moves_sglangs_share() -> None:
+    """A larger chunk and latent attention keep more back; a large card at least 10 GiB."""
+    assert sglang_fraction(24 * GIB, 8192) == pytest.approx(0.47, abs=0.01)
+    assert sglang_fraction(24 * GIB, is_mla=True) == 0.785
+    assert sglang_fraction(80 * GIB, 2048) == 0.875
     assert sglang_fraction(GIB) == 0
 
 

@@ -64,3 +64,26 @@ def test_a_worker_that_was_killed() -> None:
     assert error is not None
     assert error.kind == "host memory"
     assert failed is None
+
+
+def test_a_shell_says_what_was_killed() -> None:
+    """As the last word it is the system's doing; in a sentence it is somebody's word."""
+    shards = "Loading safetensors checkpoint shards:  60% Completed | 3/5 [00:31<00:20]\n"
+    error = error_of(f"{shards}Killed\n")
+
+    assert error is not None
+    assert error.kind == "host memory"
+    assert error_of(f"{shards}Killed requests: 3\n") is None
+
+
+def test_a_length_past_the_models_is_an_option_without_the_rest_of_the_log() -> None:
+    """The refusal's own words name the engine."""
+    boot = read_boot_log(
+        "pydantic_core.ValidationError: 1 validation error for VllmConfig\n  Value error, "
+        "User-specified max_model_len (262144) is greater than the derived max_model_len "
+        "(max_position_embeddings=131072.0 or model_max_length=None in model's config.json).\n"
+    )
+
+    assert boot.engine == "vllm"
+    assert boot.error is not None
+    assert boot.error.kind == "option"

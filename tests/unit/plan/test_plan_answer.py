@@ -1,12 +1,14 @@
 """Answers: verdicts, lengths, stages, and what each engine does differently."""
 
+from dataclasses import replace
+
 import pytest
 
-from nanoserve.plan.plan_answer import PlanAnswer
+from nanoserve.plan.plan_answer import PlanAnswer, answer
 from nanoserve.plan.workload import parse_workload
 from nanoserve.spec.quant_spec import find_weight_format
 from nanoserve.units import GIB
-from tests.planner import planned
+from tests.planner import planned, query
 
 
 def part(plan: PlanAnswer, name: str) -> float:
@@ -200,3 +202,15 @@ def test_the_first_vllm_kept_latents_as_heads() -> None:
 def test_what_is_not_counted_is_said() -> None:
     """Layers that guess ahead are named."""
     assert any("multi-token" in note for note in planned("deepseek-v3", "8x h200").notes)
+
+
+def test_files_that_cannot_be_the_whole_model_are_not_believed() -> None:
+    """Half a download would be planned as a small model: the config counts, and it is said."""
+    whole = query()
+    num_bytes = answer(whole).weight_bytes
+    for held, weights in ((num_bytes // 100, num_bytes), (num_bytes - 4096, num_bytes - 4096)):
+        plan = answer(replace(whole, model=replace(whole.model, file_bytes=held)))
+
+        assert plan.weight_bytes == weights
+        is_said = any("is the download whole?" in note for note in plan.notes)
+        assert is_said == (held != weights)

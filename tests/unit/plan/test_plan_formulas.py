@@ -62,3 +62,10 @@ def test_explanations_name_the_keys() -> None:
     assert "n_routed_experts = 256" in text
     assert "kv_lora_rank = 512" in text
     assert "= 61 * ((512 + 64) * 2)" in text
+
+
+def test_small_sizes_are_bytes_alone() -> None:
+    """12,288 bytes are not 0.0 MiB."""
+    plan = planned("qwen3-next-80b", "2x h100")
+
+    assert not any("(0.0 MiB)" in line for line in formula_lines(plan))

@@ -30,6 +30,7 @@ from tests.planner import query
         ({"tp": 2}, "takes 2 GPUs and there are 1"),
         ({"num_gpus": 3, "tp": 2}, "does not divide the 3"),
         ({"num_gpus": 3, "pp": 2}, "does not divide the 3 GPUs"),
+        ({"max_num_batched_tokens": 8, "max_num_seqs": 9}, "fewer tokens than requests"),
         ({"gpu": custom_gpu(24)}, "--gpu-mem is 24 bytes"),
         ({"gpu": custom_gpu(1 << 60)}, "--gpu-mem"),
     ],
@@ -64,3 +65,19 @@ def test_versions() -> None:
     """A version stands after the engine's name; without one it is the newest known."""
     assert query(engine="vllm@0.9.1").version == (0, 9, 1)
     assert query(engine="vllm").version is None
+
+
+@pytest.mark.parametrize("flag", ["tp", "pp"])
+def test_too_many_ranks_are_refused_by_the_flag_that_asked(flag: str) -> None:
+    """The number of GPUs that follows from a flag is not what the asker wrote."""
+    changes: dict[str, Any] = {flag: 10**9}
+    with pytest.raises(OptionError, match=f"--{flag} is 1,000,000,000"):
+        query(num_gpus=10**9, **changes)
+
+
+def test_a_small_step_lowers_vllms_default_slots() -> None:
+    """64 tokens are a step of 64 requests at most: the command is one that vLLM starts."""
+    plan = answer(query(max_num_batched_tokens=64))
+
+    assert plan.choices.max_num_seqs == 64
+    assert plan.fit.max_num_seqs <= 64

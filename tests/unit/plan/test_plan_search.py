@@ -110,3 +110,48 @@ def test_no_length_at_all_is_an_answer(engine: str) -> None:
 
     assert search.best is None
     assert [one.figure for one in search.candidates] == [0]
+def test_the_fewest_gpus_need_not_be_a_power_of_two() -> None:
+    """Three copies of one GPU each serve three times the users, and a user more takes another."""
+    plan = planned("llama-3.1-8b", "h100")
+    each = served_users(plan)
+    search = find(plan, "gpus", 3 * each)
+    more = find(plan, "gpus", each + 1)
+
+    assert search.best is not None
+    assert more.best is not None
+    assert search.best.figure <= 3
+    assert more.best.figure == 2
+    numbers = [one.figure for one in search.candidates]
+    assert numbers == sorted(set(numbers))
+    assert not any(one.is_enough for one in search.candidates[:-1])
+
+
+def test_enough_is_said_of_the_users_asked_for() -> None:
+    """One user on two cards is enough for who asked for one, though no plan calls it serving."""
+    lines = search_lines(find(planned("llama-3.1-70b", "h100", 2), "max-len", 1))
+    few = search_lines(find(planned("llama-3.1-70b", "h100", 2), "users", 30))
+
+    assert not any("cannot serve" in line for line in (*lines, *few))
+    assert any(line.endswith("too few") for line in few)
+
+
+def test_our_own_server_is_searched_without_ranks_or_formats() -> None:
+    """What it would refuse is no candidate: copies are."""
+    query = PlanQuery(model=read_planned_model("qwen3-8b"), gpu=find_gpu("h100"),
+                      engine="nanoserve")  # fmt: skip
+    plan = answer(query)
+
+    gpus = find(plan, "gpus", 3 * served_users(plan)).best
+    assert gpus is not None
+    assert (gpus.figure, gpus.plan.choices.tp) == (3, 1)
+    assert len(find(plan, "precision", 1 << 20).candidates) == 1
+
+
+def test_a_length_that_nothing_leaves_room_for_is_none() -> None:
+    """72 B on one card: no length is found, and none is refused that nobody asked for."""
+    query = PlanQuery(model=read_planned_model("qwen2.5-72b"), gpu=find_gpu("h200"),
+                      engine="nanoserve")  # fmt: skip
+    search = find(answer(query), "max-len", 1)
+
+    assert search.best is None
+    assert search.candidates[-1].figure == 0

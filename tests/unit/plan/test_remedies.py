@@ -97,3 +97,12 @@ def test_every_remedy_serves(model: str, gpu: str, engine: str, max_model_len: i
         again = answer(remedy.plan.query)
         assert again.fits, (remedy.words, again.reason)
         assert remedy.pool_delta == again.pool.mid - plan.pool.mid
+
+
+def test_our_own_server_is_offered_nothing_it_refuses() -> None:
+    """No ranks and no formats: remedies are planned, not refused."""
+    query = PlanQuery(model=read_planned_model("llama-3.1-8b"), gpu=find_gpu("rtx 3060"),
+                      engine="nanoserve")  # fmt: skip
+    found = remedies(answer(query))
+
+    assert all("--tp" not in one.words and "--quant" not in one.words for one in found)

@@ -58,6 +58,12 @@ def test_a_length_taken_back() -> None:
             "weights",
         ),
         ("ValueError: Unknown architecture for AutoModelForCausalLM: X", "unsupported", "start"),
+        (
+            "[TRT-LLM] [I] Loading weights\n[TRT-LLM] [RANK 0] [I] Estimated max tokens in KV "
+            "cache : 80360\nCUDA runtime error in ::cudaMallocAsync(ptr, n): out of memory",
+            "out of memory",
+            "pool",
+        ),
     ],
 )
 def test_what_stops_a_boot(text: str, kind: str, stage: str) -> None:
@@ -66,3 +72,8 @@ def test_what_stops_a_boot(text: str, kind: str, stage: str) -> None:
 
     assert error is not None
     assert (error.kind, error.stage) == (kind, stage)
+
+
+def test_the_name_without_a_hyphen() -> None:
+    """Since 1.0 the product is spelled in three words."""
+    assert read("[TensorRT-LLM] TensorRT LLM version: 1.1.0\n").version == "1.1.0"

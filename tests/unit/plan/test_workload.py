@@ -29,6 +29,7 @@ def test_stated_lengths(text: str, mean: int, p95: int, prompt: int) -> None:
     ("text", "word"),
     [
         ("prompt=-1,output=5", "expected a whole number"),
+        ("prompt_p50=100,prompt_p95=1,output_p50=1,output_p95=500", "prompt_p95 is under"),
         ("prompt=1e400,output=5", "expected a whole number"),
         ("prompt=nan,output=5", "expected a whole number"),
         ("prompt=1.5,output=5", "expected a whole number"),
@@ -73,6 +74,9 @@ def test_a_jsonl_of_requests(tmp_path: Path) -> None:
     ("name", "content", "word"),
     [
         ("a.csv", "prompt,output\n1,2\nx,3\n", "line 3: prompt is 'x'"),
+        ("a.csv", "prompt,output\n1,200,5\n", "line 2 has 3 fields and the header 2"),
+        ("a.csv", "prompt,output\n1\n", "line 2 has prompt; expected the columns"),
+        ("a.csv", '"prompt,output\n1,2', "is not CSV"),
         ("a.csv", "a,b\n1,2\n", "line 2 has a, b; expected the columns prompt and output"),
         ("a.csv", "prompt,output\n1\n", "line 2"),
         ("a.csv", "prompt,output\n0,0\n", "line 2 is a request of 0 tokens"),
@@ -115,3 +119,10 @@ def test_percentiles_of_one_request() -> None:
     workload = workload_of_requests([(3, 4)], "one")
 
     assert (workload.mean, workload.p50, workload.p95) == (7, 7, 7)
+
+
+@pytest.mark.parametrize("text", ["~0", "~nobody-here/a.csv", "~nobody-here"])
+def test_nobodys_home_is_no_workload(text: str) -> None:
+    """A tilde that means no user is a path like another, and no traceback."""
+    with pytest.raises(OptionError):
+        parse_workload(text)

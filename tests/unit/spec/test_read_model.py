@@ -101,3 +101,9 @@ def test_our_decoder_serves_some() -> None:
     assert count_parameters(served_spec(model)) == count_parameters(model.shape)
     with pytest.raises(UnsupportedModelError):
         served_spec(read_planned_model("gemma-3-27b"))
+
+
+def test_nobodys_home_is_no_model() -> None:
+    """A tilde that means no user is a path like another."""
+    with pytest.raises(ModelNotFoundError):
+        read_planned_model("~nobody-here/model")
