@@ -22,7 +22,7 @@ import torch
 from tests.model_folders import LLAMA_1B, write_llama
 
 from nanoserve.launch.boot import BootedEngine, boot
-from nanoserve.options import EngineOptions
+from nanoserve.options import MAX_TARGET_ITL_MS, EngineOptions
 from nanoserve.plan.text_table import table_lines
 from nanoserve.runner.model_runner import ModelRunner
 from nanoserve.sched.admission import EngineLimits
@@ -55,6 +55,7 @@ def boot_filled(model: str, max_model_len: int) -> BootedEngine:
             num_blocks=POOL_TOKENS // BLOCK_SIZE,
             block_size=BLOCK_SIZE,
             max_num_batched_tokens=max(PROMPTS),
+            target_itl_ms=MAX_TARGET_ITL_MS,  # prompts are whole, whatever runs beside them
         )
     )
     generator = torch.Generator().manual_seed(0)

@@ -29,11 +29,12 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models
 
 from nanoserve.engine.interface import GenerationRequest
+from nanoserve.kernels.packed_weight import pack
 from nanoserve.launch.boot import BootedEngine, boot_model
 from nanoserve.launch.find_device import find_device
 from nanoserve.launch.stages import SilentListener, Stages
 from nanoserve.model.decoder import Decoder
-from nanoserve.options import DecodeMode, EngineOptions
+from nanoserve.options import MAX_TARGET_ITL_MS, DecodeMode, EngineOptions
 from nanoserve.plan.boot_info import boot_lines
 from nanoserve.plan.weight_plan import LinearFormat
 from nanoserve.runner.device_memory import probe_of
@@ -41,6 +42,7 @@ from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.spec.model_spec import ModelSpec
 from nanoserve.text.tokenizer import Tokenizer
 from nanoserve.units import GIB, MIB
+from nanoserve.weights.packing import replace_parameters
 
 LLAMA_1B = ModelSpec(
     architecture="llama",
@@ -87,15 +89,22 @@ class RandomModel:
         on_progress: Callable[[int, int], None],
         packed: Mapping[str, LinearFormat],
     ) -> str:
-        """Draw every parameter, none of which is packed on a GPU; norms are about 1."""
+        """Draw every parameter, packed ones in the decoder's dtype; norms are about 1."""
+        every_name = dict(decoder.named_parameters(remove_duplicate=False))
         parameters = dict(decoder.named_parameters())
-        device = next(iter(parameters.values())).device
-        generator = torch.Generator(device).manual_seed(0)
+        norm = decoder.norm.weight
+        generator = torch.Generator(norm.device).manual_seed(0)
+        weights = {}
         for index, (name, parameter) in enumerate(parameters.items()):
+            values: torch.Tensor = parameter
+            if name in packed:
+                values = torch.empty(parameter.shape, dtype=norm.dtype, device=norm.device)
             mean = 1.0 if "norm" in name else 0.0
-            std = 1.0 / parameter.shape[-1] ** 0.5
-            parameter.normal_(mean, std, generator=generator)
+            values.normal_(mean, 1.0 / parameter.shape[-1] ** 0.5, generator=generator)
+            if name in packed:
+                weights[name] = pack(values)
             on_progress(index + 1, len(parameters))
+        replace_parameters(decoder, every_name, weights)
         return f"{len(parameters)} random parameters"
 
 
@@ -164,6 +173,8 @@ class Check:
             decode_mode=mode,
             max_model_len=self.max_model_len,
             enable_prefix_caching=False,
+            # The clock must not cut prompts: blocks would go to other requests in each mode.
+            target_itl_ms=MAX_TARGET_ITL_MS,
             **changes,  # type: ignore[arg-type]
         )
         stages = Stages(SilentListener(), probe_of(find_device(self.device)))

@@ -112,7 +112,7 @@ class TorchOps:
         self, token_ids: Tensor, weight: Tensor | PackedWeight, dtype: torch.dtype
     ) -> Tensor:
         """See `LayerOps`."""
-        return F.embedding(token_ids, _plain(weight))
+        return self.lookup(_plain(weight), token_ids)
 
     def linear(self, x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None) -> Tensor:
         """See `LayerOps`."""

@@ -35,8 +35,8 @@ class CaptureRequest:
     """What may be recorded; None where nobody said.
 
     Attributes:
-        max_rows: Most rows of a shape, at least 1; a step with more rows runs eager. It is
-            a row bucket itself, power of two or not, as the slot count is without it.
+        max_rows: Most rows of a shape, at least 1, and a row bucket itself, as the slot
+            count is without it; a step with more rows runs eager.
         max_width: Widest context of a shape, in tokens.
         budget_bytes: What recorded steps may take beside their inputs and outputs.
         limit: Graphs the process holds.
@@ -87,10 +87,8 @@ class CapturePlan:
         row_buckets: The row axis, ascending; its last is `max_rows`.
         width_buckets: The width axis in tokens, ascending; one entry where the backend's
             recorded kernels read lengths from the device.
-        width_bound_by: Who set the widest: the served context unless something was
-            strictly under it.
-        full_count: Shapes that the served context wants on this row axis, before anything
-            trimmed the width axis.
+        width_bound_by: Who set the widest: the served context unless something was less.
+        full_count: Shapes that the served context wants, before its widths were trimmed.
         budget_bytes: What capture may take; None where nobody said.
         limit: Graphs the process holds.
         arena_bytes: What the widest shape's shared arena takes.

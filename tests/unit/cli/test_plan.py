@@ -214,7 +214,8 @@ def test_options_have_help() -> None:
         assert f"--{name.replace('_', '-')}" in text
 
 
-PAGE = (Path(__file__).parents[3] / "docs" / "planner.md").read_text()
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "planner.md").read_text()
 
 
 def test_the_pages_example_is_what_is_printed() -> None:
@@ -235,3 +236,11 @@ def test_the_pages_table_has_the_right_bytes() -> None:
         name = {"Qwen3-Next-80B": "qwen3-next"}.get(model, model)
         plan = json.loads(run(name, "--gpu", "8x b300", "--tp", "1", "--json").output)
         assert f"{plan['kv']['bytes_per_token']:,}" == cell.split(" (")[0], model
+
+
+def test_the_readme_has_the_same_table() -> None:
+    """The families that others miss stand on the first page too, row for row."""
+    rows = [line for line in PAGE.partition("Families that")[2].splitlines() if line[:1] == "|"]
+
+    assert len(rows) == 10
+    assert set(rows) <= set((ROOT / "README.md").read_text().splitlines())
