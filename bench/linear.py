@@ -59,11 +59,6 @@ def packed(make: Callable[[Tensor, PanelMemory], PackedWeight]) -> tuple[list[Pr
     return products, num_bytes
 
 
-def as_it_lies(weight: Tensor) -> tuple[Product, int]:
-    """Return the native product of an unpacked weight."""
-    return partial(NativeOps(load_kernels()).linear, weight=weight, bias=None), weight.nbytes
-
-
 def torch_product(weight: Tensor) -> tuple[Product, int]:
     """Return torch's."""
     return partial(F.linear, weight=weight), weight.nbytes
@@ -103,7 +98,6 @@ KINDS: dict[str, Callable[[], tuple[list[Product], int]]] = {
     "int4-32": partial(packed, four_bits),
     "float16": partial(packed, partial(as_dtype, dtype=torch.float16)),
     "float32": partial(packed, partial(as_dtype, dtype=torch.float32)),
-    "as-it-lies": partial(products_of, as_it_lies),
     "torch": partial(products_of, torch_product),
     "onednn": partial(products_of, onednn_product),
 }

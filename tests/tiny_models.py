@@ -42,15 +42,23 @@ def tiny_spec(**changes: object) -> ModelSpec:
     return ModelSpec(**(fields | changes))  # type: ignore[arg-type]
 
 
-def random_decoder(spec: ModelSpec, seed: int = 0, kernels: KernelLibrary | None = None) -> Decoder:
-    """Return a decoder with weights large enough that greedy tokens vary."""
+def random_decoder(
+    spec: ModelSpec,
+    seed: int = 0,
+    kernels: KernelLibrary | None = None,
+    quantization: Quantization = "none",
+) -> Decoder:
+    """Return a decoder with weights large enough that greedy tokens vary.
+
+    Native operators get them packed, as when they are loaded.
+    """
     generator = torch.Generator().manual_seed(seed)
     ops = select_ops(kernels, is_compiled=False)
     decoder = Decoder(spec, select_backend(spec, CPU, kernels), ops)
     for name, parameter in decoder.named_parameters():
         parameter.normal_(1.0 if "norm" in name else 0.0, 0.2, generator=generator)
     decoder.build_rope(CPU, torch.float32, spec.max_position_embeddings)
-    return decoder
+    return decoder if kernels is None else pack_decoder(decoder, quantization)
 
 
 def pack_decoder(decoder: Decoder, quantization: Quantization) -> Decoder:

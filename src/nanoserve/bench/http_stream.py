@@ -10,7 +10,8 @@ import time
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-_DONE = b"[DONE]"
+# With the start of its line, which no JSON holds: an answer may have [DONE] in its text.
+_DONE = (b"\ndata: [DONE]", b"\ndata:[DONE]")
 _TAIL_BYTES = 32  # holds [DONE] and the end of a chunked body behind it
 
 
@@ -127,7 +128,7 @@ class _Collector(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._answer.pieces.append((time.perf_counter(), data))
         self._tail = (self._tail + data)[-_TAIL_BYTES:]
-        if _DONE in self._tail:
+        if any(done in self._tail for done in _DONE):
             self._end()
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -89,9 +89,9 @@ def read_chunk(payload: str) -> dict[str, Any]:
     """
     try:
         chunk = json.loads(payload)
-    except ValueError:
+    except (ValueError, RecursionError):
         chunk = None
-    if isinstance(chunk, dict) and "error" in chunk:
+    if isinstance(chunk, dict) and chunk.get("error") is not None:  # some say null in each
         raise refusal(payload)
     choices = chunk.get("choices") if isinstance(chunk, dict) else None
     if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):

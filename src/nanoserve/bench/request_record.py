@@ -187,12 +187,12 @@ def _with_events(
     output_tokens = len(times)
     if num_logprobs:
         counted_by, output_tokens = "logprobs", num_logprobs
-    if isinstance(count := usage.get("completion_tokens"), int):
+    if (count := _count(usage, "completion_tokens")) is not None:
         counted_by, output_tokens = "usage", count
-    prompt_tokens = usage.get("prompt_tokens")
+    prompt_tokens = _count(usage, "prompt_tokens")
     return replace(
         record,
-        prompt_tokens=prompt_tokens if isinstance(prompt_tokens, int) else record.prompt_tokens,
+        prompt_tokens=record.prompt_tokens if prompt_tokens is None else prompt_tokens,
         output_tokens=output_tokens,
         event_times_s=tuple(times),
         finish_reason=finish_reason,
@@ -204,6 +204,12 @@ def _with_events(
 def _usage_of(chunk: Mapping[str, Any]) -> Mapping[str, Any]:
     usage = chunk.get("usage")
     return usage if isinstance(usage, dict) else {}
+
+
+def _count(usage: Mapping[str, Any], name: str) -> int | None:
+    """Return how many tokens a server says there were; None where it says no such thing."""
+    count = usage.get(name)
+    return count if type(count) is int and count >= 0 else None
 
 
 def _num_logprobs(choice: Mapping[str, Any]) -> int:

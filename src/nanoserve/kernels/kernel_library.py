@@ -1,14 +1,18 @@
 """`KernelLibrary`: the built library in this process, and the calls into it."""
 
 import ctypes
+import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nanoserve.errors import KernelError
 from nanoserve.kernels.kernel_build import build_kernels
 from nanoserve.kernels.native_program import NativeProgram, ProgramTape
 from nanoserve.kernels.op_args import ALL_OP_ARGS, OpArgs
+
+_ELF_64 = b"\x7fELF\x02\x01"  # 64 bits, little end first
+_ELF_HEADER = struct.Struct("<40xq")  # where the table of sections begins
 
 
 class KernelLibrary:
@@ -24,6 +28,7 @@ class KernelLibrary:
         Raises:
             KernelError: It cannot be loaded, or was built from other arguments.
         """
+        _check_whole(path)
         try:
             self._library = ctypes.CDLL(str(path))
             self._run_one = self._library.nanoserve_run_one
@@ -110,9 +115,39 @@ class KernelLibrary:
 
 
 def load_kernels() -> KernelLibrary:
-    """Build the library if need be, and load it.
+    """Build the library if need be, and load it; one that was damaged is built again.
 
     Raises:
         KernelError: This machine cannot build or load it.
     """
+    path = build_kernels()
+    try:
+        return KernelLibrary(path)
+    except KernelError:
+        with suppress(OSError):
+            path.unlink()
     return KernelLibrary(build_kernels())
+
+
+def _check_whole(path: Path) -> None:
+    """Refuse a file that was cut short: the loader would map what is not there, and die of it.
+
+    A 64-bit ELF file ends with its table of sections, and says where that begins.
+
+    Raises:
+        KernelError: It ends too early.
+    """
+    try:
+        with path.open("rb") as file:
+            header, num_bytes = file.read(_ELF_HEADER.size), path.stat().st_size
+    except OSError:
+        return  # the loader says it better
+    if len(header) < _ELF_HEADER.size or not header.startswith(_ELF_64):
+        return
+    (table_start,) = _ELF_HEADER.unpack(header)
+    if num_bytes <= table_start:
+        message = (
+            f"The native operators in {path} cannot be loaded: the file was cut short, it has "
+            f"{num_bytes:,} bytes and its last table begins at {table_start:,}."
+        )
+        raise KernelError(message)

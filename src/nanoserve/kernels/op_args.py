@@ -79,20 +79,10 @@ class PagedAttentionArgs(OpArgs):
     )
 
 
-class LinearArgs(OpArgs):
-    """Product with a weight as it lies in its checkpoint."""
-
-    kind = 4
-    _fields_ = (
-        *((name, _POINTER) for name in ("x", "weight", "bias", "out")),
-        *((name, _INT) for name in ("rows", "in_size", "out_size", "dtype")),
-    )
-
-
 class GatherRowsArgs(OpArgs):
     """Rows of a table, looked up."""
 
-    kind = 5
+    kind = 4
     _fields_ = (
         *((name, _POINTER) for name in ("table", "index", "out")),
         *((name, _INT) for name in ("rows", "row_bytes")),
@@ -102,7 +92,7 @@ class GatherRowsArgs(OpArgs):
 class AddArgs(OpArgs):
     """The sum of two tensors."""
 
-    kind = 6
+    kind = 5
     _fields_ = (
         *((name, _POINTER) for name in ("x", "delta", "out")),
         *((name, _INT) for name in ("count", "dtype")),
@@ -112,7 +102,7 @@ class AddArgs(OpArgs):
 class WidenArgs(OpArgs):
     """A tensor in float32."""
 
-    kind = 7
+    kind = 6
     _fields_ = (
         *((name, _POINTER) for name in ("x", "out")),
         *((name, _INT) for name in ("count", "dtype")),
@@ -122,7 +112,7 @@ class WidenArgs(OpArgs):
 class RowMaxArgs(OpArgs):
     """The largest value of each row, and where it stands."""
 
-    kind = 8
+    kind = 7
     _fields_ = (
         *((name, _POINTER) for name in ("x", "maxima", "places")),
         *((name, _INT) for name in ("rows", "size")),
@@ -132,7 +122,7 @@ class RowMaxArgs(OpArgs):
 class PackedLinearArgs(OpArgs):
     """Product with a packed weight."""
 
-    kind = 9
+    kind = 8
     _fields_ = (
         *((name, _POINTER) for name in ("x", "data", "scales", "minimums", "bias", "out")),
         ("scratch", _POINTER),
@@ -144,7 +134,7 @@ class PackedLinearArgs(OpArgs):
 class EmbeddingArgs(OpArgs):
     """Rows of a packed weight."""
 
-    kind = 10
+    kind = 9
     _fields_ = (
         *((name, _POINTER) for name in ("ids", "data", "scales", "minimums", "out")),
         *((name, _INT) for name in ("rows", "in_size", "group_size", "format", "dtype")),
@@ -156,7 +146,6 @@ ALL_OP_ARGS: tuple[type[OpArgs], ...] = (
     SiluMulArgs,
     PrepareHeadsArgs,
     PagedAttentionArgs,
-    LinearArgs,
     GatherRowsArgs,
     AddArgs,
     WidenArgs,

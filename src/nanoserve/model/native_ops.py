@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from nanoserve.attention.native_result import new_result
+from nanoserve.errors import KernelError
 from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.kernels.op_args import (
     AddArgs,
     GatherRowsArgs,
-    LinearArgs,
     OpArgs,
     PrepareHeadsArgs,
     RmsNormArgs,
@@ -44,27 +44,22 @@ class NativeOps:
         return out
 
     def linear(self, x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None) -> Tensor:
-        """See `LayerOps`; the weight is read as it lies, or as it was packed.
+        """See `LayerOps`.
 
         Raises:
-            KernelError: A dense packed weight has another dtype than `x`.
+            KernelError: The weight is not packed, or has another dtype than `x`.
         """
         x = x.contiguous()
-        if isinstance(weight, PackedWeight):
-            return self._packed_linear(x, weight, bias)
-        out_size, in_size = weight.shape
-        out = self._new(x.shape[0], out_size, dtype=x.dtype)
-        args = LinearArgs(
-            x.data_ptr(),
-            weight.data_ptr(),
-            None if bias is None else bias.data_ptr(),
-            out.data_ptr(),
-            x.shape[0],
-            in_size,
-            out_size,
-            dtype_code(x.dtype),
-        )
-        self._run(args, weight.numel())
+        if not isinstance(weight, PackedWeight):
+            message = (
+                f"A native product reads packed weights, and this one, {tuple(weight.shape)}, is "
+                "not: pack it when it is loaded."
+            )
+            raise KernelError(message)
+        out = self._new(x.shape[0], weight.out_size, dtype=x.dtype)
+        scratch = self._new(scratch_bytes(weight, x.shape[0]), dtype=torch.uint8)
+        args = packed_linear_args(x, weight, bias, out, scratch)
+        self._run(args, weight.out_size * weight.in_size)
         return out
 
     def add(self, x: Tensor, delta: Tensor) -> Tensor:
@@ -84,13 +79,6 @@ class NativeOps:
             out = self._new(*x.shape, dtype=torch.float32)
         args = WidenArgs(x.data_ptr(), out.data_ptr(), x.numel(), dtype_code(x.dtype))
         self._run(args, x.numel())
-        return out
-
-    def _packed_linear(self, x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
-        out = self._new(x.shape[0], weight.out_size, dtype=x.dtype)
-        scratch = self._new(scratch_bytes(weight, x.shape[0]), dtype=torch.uint8)
-        args = packed_linear_args(x, weight, bias, out, scratch)
-        self._run(args, weight.out_size * weight.in_size)
         return out
 
     def embedding(

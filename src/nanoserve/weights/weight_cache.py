@@ -11,6 +11,7 @@ import hashlib
 import os
 import struct
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -28,6 +29,7 @@ VERSION = 1
 MAX_CACHE_BYTES = 8 * GIB
 _MAGIC = b"nanosrvw"
 _HEADER = struct.Struct("<8sqq")  # magic, bytes of the weights, their checksum
+_ABANDONED_S = 3600.0  # a part that nobody has written to for so long has lost its writer
 _SAMPLES = 64  # pieces of each model file that its identity is made from
 _SAMPLE_BYTES = 4096
 
@@ -67,7 +69,8 @@ def read_weights(path: Path, weights: Iterable[PackedWeight]) -> bool:
             is_whole &= (magic, stored_bytes) == (_MAGIC, num_bytes)
             is_whole = is_whole and all(_read_part(file.fileno(), part) for part in parts)
             if is_whole and _checksum(parts) == checksum:
-                os.utime(path)  # used now
+                with contextlib.suppress(OSError):  # a cache that may only be read is one, too
+                    os.utime(path)  # used now
                 return True
         path.unlink()
     except OSError:
@@ -133,7 +136,13 @@ def _checksum(parts: list[Tensor]) -> int:
 
 
 def _make_room(folder: Path, num_bytes: int) -> None:
-    """Delete what was not used for longest until so many bytes may be added."""
+    """Delete what was not used for longest until so many bytes may be added.
+
+    And what was being written when its writer was killed.
+    """
+    for part in folder.glob("*.part"):
+        if part.stat().st_mtime < time.time() - _ABANDONED_S:
+            part.unlink(missing_ok=True)
     files = [(path, path.stat()) for path in folder.glob("*.weights")]
     total_bytes = sum(status.st_size for _, status in files)
     for path, status in sorted(files, key=lambda one: one[1].st_mtime_ns):

@@ -1,6 +1,7 @@
 """The load over a real socket, against servers that do what servers do."""
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -164,6 +165,35 @@ def test_fields_a_server_refuses_are_not_sent(refused: str, used: str) -> None:
         assert server.bodies[-1]["min_tokens"] == 4
 
 
+def test_the_word_done_in_a_text_ends_no_answer() -> None:
+    """Neither at the end of what came at once, nor split from its event."""
+
+    async def answer(body: Body) -> Answer:
+        yield OK + b'data: {"choices":[{"text":"data: [DONE]"}]}'
+        await asyncio.sleep(0)
+        yield b"\n\n" + event("a") + usage(8, 4) + DONE
+
+    report = bench(answer)
+
+    assert not report.errors
+    assert report.figures()["output_tokens"] == 4 * report.figures()["num_answered"]
+
+
+@pytest.mark.parametrize("said", [-5, True, "4", None, 1.5])
+def test_a_count_that_is_none_is_not_believed(said: object) -> None:
+    """Events are counted instead; `error: null` in a chunk is no error."""
+
+    async def answer(body: Body) -> Answer:
+        chunk = {"error": None, "choices": [{"text": "a"}]}
+        yield OK + 3 * f"data: {json.dumps(chunk)}\n\n".encode()
+        last = {"choices": [], "usage": {"completion_tokens": said, "prompt_tokens": said}}
+        yield f"data: {json.dumps(last)}\n\n".encode() + DONE
+
+    record = bench(answer, num_requests=1).streams[0]
+
+    assert (record.output_tokens, record.counted_by, record.prompt_tokens) == (3, "events", 8)
+
+
 def test_a_stream_without_done_that_said_why_it_ended_is_whole() -> None:
     """Not every server sends [DONE]."""
 
@@ -197,6 +227,10 @@ async def _speak_no_http(body: Body) -> Answer:
     yield b"220 mail.example.org\r\n\r\n"
 
 
+async def _nest_deeply(body: Body) -> Answer:
+    yield OK + b"data: " + b"[" * 100_000 + b"\n\n" + DONE
+
+
 async def _say_nothing(body: Body) -> Answer:
     yield OK + DONE
 
@@ -207,6 +241,7 @@ async def _say_nothing(body: Body) -> Answer:
         (_break_off, "broke off before its end"),
         (_refuse, "HTTP 503: too busy"),
         (_say_nonsense, "no chunk"),
+        (_nest_deeply, "no chunk"),
         (_fail_midway, "out of blocks"),
         (_hang_up, "closed without an answer"),
         (_speak_no_http, "no HTTP response"),

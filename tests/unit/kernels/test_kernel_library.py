@@ -6,7 +6,7 @@ import pytest
 
 from nanoserve.errors import KernelError
 from nanoserve.kernels import kernel_library
-from nanoserve.kernels.kernel_library import KernelLibrary
+from nanoserve.kernels.kernel_library import KernelLibrary, load_kernels
 from nanoserve.kernels.op_args import ALL_OP_ARGS, OpArgs, dtype_code
 from tests.native_kernels import native_kernels, needs_kernels
 
@@ -18,6 +18,29 @@ def test_a_file_that_is_no_library_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(KernelError, match=r"damaged\.so cannot be loaded"):
         KernelLibrary(path)
+
+
+@needs_kernels
+@pytest.mark.parametrize("kept", [0.0, 0.1, 0.5, 0.9])
+def test_a_library_that_was_cut_short_is_built_again(
+    kept: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused, rather than the death of the process, and is whole after the next load."""
+    whole = native_kernels().path.read_bytes()
+    path = tmp_path / "cut.so"
+
+    def build() -> Path:
+        if not path.exists():
+            path.write_bytes(whole)
+        return path
+
+    monkeypatch.setattr(kernel_library, "build_kernels", build)
+    path.write_bytes(whole[: int(kept * len(whole))])
+
+    with pytest.raises(KernelError, match=r"cut\.so cannot be loaded"):
+        KernelLibrary(path)
+    assert load_kernels().vector_bits == native_kernels().vector_bits
+    assert path.read_bytes() == whole
 
 
 @needs_kernels

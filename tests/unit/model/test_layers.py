@@ -74,7 +74,7 @@ def test_float16_and_cuda_weights_cannot_be_packed() -> None:
 
 @needs_kernels
 def test_native_products_gain_nothing_by_packing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They read the weight as it lies; but a CPU with a matrix unit is left to oneDNN."""
+    """They have packed weights of their own; but a CPU with a matrix unit is left to oneDNN."""
     cpu, native = torch.device("cpu"), NativeOps(native_kernels())
 
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)

@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from nanoserve.errors import KernelError
+from nanoserve.kernels.packed_weight import pack
 from nanoserve.model.layer_ops import HeadNorms, TorchOps
 from nanoserve.model.native_ops import NativeOps, select_ops
 from nanoserve.model.rope import RotaryTable
@@ -34,7 +36,7 @@ def random(*shape: int, dtype: torch.dtype) -> Tensor:
 @settings(max_examples=60, deadline=None)
 @given(
     num_rows=rows,
-    in_size=st.sampled_from([8, 24, 100, 576, 2500]),
+    in_size=st.sampled_from([1, 7, 24, 101, 576, 2500]),
     out_size=st.sampled_from([1, 16, 31, 97, 160]),
     dtype=dtypes,
     has_bias=st.booleans(),
@@ -48,12 +50,18 @@ def test_a_product_equals_torch_s_in_double(
     native = NativeOps(native_kernels())
     expected = x.double() @ weight.double().T + (0 if bias is None else bias.double())
 
-    out = native.linear(x, weight, bias)
+    out = native.linear(x, pack(weight), bias)
 
     tolerance = TOLERANCES[dtype]
     scale = in_size**0.5
     torch.testing.assert_close(out.double(), expected, atol=tolerance * scale, rtol=tolerance)
-    assert torch.equal(native.linear(x[-1:], weight, bias)[0], out[-1])
+    assert torch.equal(native.linear(x[-1:], pack(weight), bias)[0], out[-1])
+
+
+def test_a_weight_that_is_not_packed_is_refused() -> None:
+    """No native product reads it, and a recorded step may call no other."""
+    with pytest.raises(KernelError, match=r"packed weights, and this one, \(4, 8\), is not"):
+        NativeOps(native_kernels()).linear(torch.ones(1, 8), torch.ones(4, 8), None)
 
 
 @settings(max_examples=40, deadline=None)

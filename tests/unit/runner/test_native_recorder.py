@@ -18,7 +18,6 @@ from tests.tiny_models import (
     BLOCK_SIZE,
     capture_plan,
     graphs_for,
-    pack_decoder,
     random_decoder,
     scheduled,
     tiny_spec,
@@ -40,13 +39,11 @@ SPECS = {
 
 
 def recording_graphs(
-    spec: ModelSpec, quantization: Quantization | None = None
+    spec: ModelSpec, quantization: Quantization = "none"
 ) -> tuple[DecodeGraphs, NativeRecorder]:
-    """Return graphs of a random decoder, its weights packed if that is said."""
+    """Return graphs of a random decoder."""
     recorder = WatchedNativeRecorder(native_kernels())
-    decoder = random_decoder(spec, kernels=native_kernels())
-    if quantization is not None:
-        pack_decoder(decoder, quantization)
+    decoder = random_decoder(spec, kernels=native_kernels(), quantization=quantization)
     return graphs_for(decoder, PLAN, recorder, num_blocks=800), recorder
 
 
@@ -64,8 +61,8 @@ def decodes(*context_lens: int) -> BatchLayout:
     return BatchLayout.from_step(StepPlan(0, requests), BLOCK_SIZE)
 
 
-@pytest.mark.parametrize("quantization", [None, "none", "int8", "int4"])
-def test_a_replay_gives_the_bits_of_the_step_as_it_is(quantization: Quantization | None) -> None:
+@pytest.mark.parametrize("quantization", ["none", "int8", "int4"])
+def test_a_replay_gives_the_bits_of_the_step_as_it_is(quantization: Quantization) -> None:
     """Few and long contexts, padded and not, whatever else was allocated in between."""
     graphs, _ = recording_graphs(SPECS["large vocabulary"], quantization)
     bucketed = graphs_for(graphs._model, PLAN, None, num_blocks=800)

@@ -1,6 +1,7 @@
 """Packed weights come back from disk as they were, or not at all."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,53 @@ def test_weights_of_another_shape_are_not_read(written: tuple[Path, PackedWeight
     other = allocate_weights({"a": (40, 96)}, {"a": INT4})
 
     assert not read_weights(path, other.values())
+
+
+def test_a_file_that_may_only_be_read_is_used(
+    written: tuple[Path, PackedWeight], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That its time cannot be set, as in another user's folder, is no reason to pack again."""
+    path, weight = written
+    weights = empty()
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(1, "Operation not permitted", str(path))
+
+    monkeypatch.setattr(os, "utime", refuse)
+
+    assert read_weights(path, weights)
+    assert torch.equal(unpack(weights[0]), unpack(weight))
+    assert path.exists()
+
+
+def test_what_a_killed_writer_left_is_deleted(written: tuple[Path, PackedWeight]) -> None:
+    """By the next who writes; what another writes just now stays."""
+    path, weight = written
+    old, new = path.with_name("old.part"), path.with_name("new.part")
+    for part in (old, new):
+        part.write_bytes(b"half")
+    os.utime(old, (1, 1))
+
+    write_weights(path.with_name("other.weights"), [weight])
+
+    assert (old.exists(), new.exists()) == (False, True)
+
+
+def test_writers_at_once_leave_one_whole_file(tmp_path: Path) -> None:
+    """Servers that start together write the same file; readers meanwhile get it whole or not."""
+    path = tmp_path / "model.weights"
+    weight = random_packed("int4", 400, 640, 32)
+    shapes, formats = {"a": (400, 640)}, {"a": INT4}
+
+    def read_and_write(_: int) -> bool:
+        weights = list(allocate_weights(shapes, formats).values())
+        is_read = read_weights(path, weights)
+        write_weights(path, [weight])
+        return not is_read or torch.equal(unpack(weights[0]), unpack(weight))
+
+    with ThreadPoolExecutor(8) as servers:
+        assert all(servers.map(read_and_write, range(40)))
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_folder_that_cannot_be_made_is_no_error(tmp_path: Path) -> None:

@@ -29,7 +29,6 @@ constexpr OpKind KINDS[] = {
     kind<SiluMulArgs, silu_mul>(),
     kind<PrepareHeadsArgs, prepare_heads>(),
     kind<PagedAttentionArgs, paged_attention>(),
-    kind<LinearArgs, linear>(),
     kind<GatherRowsArgs, gather_rows>(),
     kind<AddArgs, add>(),
     kind<WidenArgs, widen>(),

@@ -65,15 +65,6 @@ struct PagedAttentionArgs {
   int64_t dtype, kv_dtype;
 };
 
-// out = x @ weight^T (+ bias); x is [rows, in_size], weight [out_size, in_size], bias may be null.
-struct LinearArgs {
-  const void* x;
-  const void* weight;
-  const void* bias;
-  void* out;
-  int64_t rows, in_size, out_size, dtype;
-};
-
 // out[i] = table[index[i]]; rows of row_bytes bytes each.
 struct GatherRowsArgs {
   const void* table;
@@ -108,8 +99,9 @@ struct RowMaxArgs {
 
 enum WeightFormat : int64_t { DENSE_WEIGHT = 0, INT8_WEIGHT = 1, INT4_WEIGHT = 2 };
 
-// As LinearArgs, with a weight packed as panels.h says. Activations are quantized where the
-// weight is: to 8 bits, with a scale for each activation_group inputs of a row.
+// out = x @ weight^T (+ bias); x is [rows, in_size], the weight [out_size, in_size], packed as
+// panels.h says; bias may be null. Activations are quantized where the weight is: to 8 bits,
+// with a scale for each activation_group inputs of a row.
 struct PackedLinearArgs {
   const void* x;
   const void* data;
@@ -138,7 +130,6 @@ struct EmbeddingArgs {
 void rms_norm(const RmsNormArgs& args, Team& team);
 void silu_mul(const SiluMulArgs& args, Team& team);
 void prepare_heads(const PrepareHeadsArgs& args, Team& team);
-void linear(const LinearArgs& args, Team& team);
 void paged_attention(const PagedAttentionArgs& args, Team& team);
 void gather_rows(const GatherRowsArgs& args, Team& team);
 void add(const AddArgs& args, Team& team);

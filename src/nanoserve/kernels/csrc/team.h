@@ -38,7 +38,10 @@ class Team {
     if (state_.num_arrived.fetch_add(1, std::memory_order_acq_rel) == size_ - 1) {
       state_.num_arrived.store(0, std::memory_order_relaxed);
       state_.next.store(0, std::memory_order_relaxed);
-      state_.generation.store(generation + 1, std::memory_order_release);
+      // In the one order of all threads: notify_all wakes nobody where it finds that nobody
+      // sleeps, and were it to look before the store is seen, who falls asleep in between would
+      // sleep forever.
+      state_.generation.store(generation + 1, std::memory_order_seq_cst);
       state_.generation.notify_all();
       return;
     }
