@@ -1,13 +1,15 @@
 """What a step costs, learned from steps: seconds = fixed + per decode + per prompt token.
 
-Least squares over the steps so far, older ones counting less and less. Pure arithmetic on
-floats; is told seconds and reads no clock.
+Steps of about the same decodes and tokens are one kind, and a kind is remembered until steps
+of it are seen again: a server that has long read prompts in pieces of one size still knows
+what others cost. Least squares over the kinds. Is told seconds and reads no clock.
 """
 
-_MEMORY = 0.97  # what a step still counts after the next one: some thirty steps in all
-_RIDGE = 1e-4  # keeps what no step has told apart near zero
-_STALL = 4.0  # a step that takes so many times what was expected is a stall, and counts as that
+_NEWS = 0.25  # share of a new step in what its kind is remembered by
+_STALL = 4.0  # a step that takes so many times what its kind took is a stall, and counts as that
+_RIDGE = 1e-6  # keeps what no kind tells apart near zero
 _SCALES = (1.0, 16.0, 128.0)  # of one, decodes and tokens, so that the three are of one size
+_LEAST_S = 1e-9  # what no clock tells from nothing
 
 Row = list[float]
 
@@ -17,9 +19,8 @@ class StepCost:
 
     def __init__(self) -> None:
         """Start without a step."""
-        self._products = [[0.0] * 3 for _ in range(3)]
-        self._targets = [0.0] * 3
-        self._costs: Row | None = None
+        self._kinds: dict[tuple[int, int], Row] = {}  # decodes, tokens and seconds of each
+        self._costs: Row | None = None  # worked out when asked for
 
     def observe(self, num_decodes: int, num_prompt_tokens: int, seconds: float) -> None:
         """Take in a step.
@@ -29,39 +30,43 @@ class StepCost:
             num_prompt_tokens: Tokens of prompts it read.
             seconds: From plan to sampled tokens.
         """
-        features = _features(num_decodes, num_prompt_tokens)
-        if self._costs is not None:
-            seconds = min(seconds, _STALL * max(_dot(self._costs, features), 0.0) + 1e-3)
-        for row, feature in enumerate(features):
-            self._targets[row] = _MEMORY * self._targets[row] + feature * seconds
-            for column, other in enumerate(features):
-                kept = _MEMORY * self._products[row][column]
-                self._products[row][column] = kept + feature * other
-        self._costs = _solve(self._products, self._targets)
+        kind = (num_decodes.bit_length(), num_prompt_tokens.bit_length())
+        known = self._kinds.get(kind)
+        if known is None:
+            known = [float(num_decodes), float(num_prompt_tokens), max(seconds, _LEAST_S)]
+            self._kinds[kind] = known
+        new = (num_decodes, num_prompt_tokens, max(min(seconds, _STALL * known[2]), _LEAST_S))
+        for index, value in enumerate(new):
+            known[index] += _NEWS * (value - known[index])
+        self._costs = None
 
     def decode_s(self, num_decodes: int) -> float:
         """Return the seconds of a step of so many decodes alone; 0 before any was seen."""
-        return 0.0 if self._costs is None else max(0.0, _dot(self._costs, _features(num_decodes, 0)))
+        fixed, decode, _ = self._fitted()
+        return max(0.0, fixed + decode * num_decodes / _SCALES[1])
 
     def token_s(self) -> float:
         """Return what a prompt token adds; 0 before any was seen."""
-        return 0.0 if self._costs is None else max(0.0, self._costs[2] / _SCALES[2])
+        return max(0.0, self._fitted()[2] / _SCALES[2])
 
-
-def _features(num_decodes: int, num_prompt_tokens: int) -> Row:
-    return [1.0, num_decodes / _SCALES[1], num_prompt_tokens / _SCALES[2]]
-
-
-def _dot(left: Row, right: Row) -> float:
-    return sum(a * b for a, b in zip(left, right, strict=True))
+    def _fitted(self) -> Row:
+        """Fit the kinds by least squares of relative errors."""
+        if self._costs is None:
+            products = [[_RIDGE * (row == column) for column in range(3)] for row in range(3)]
+            targets = [0.0] * 3
+            for num_decodes, num_tokens, seconds in self._kinds.values():
+                features = (1.0, num_decodes / _SCALES[1], num_tokens / _SCALES[2])
+                for row, feature in enumerate(features):
+                    targets[row] += feature / seconds
+                    for column, other in enumerate(features):
+                        products[row][column] += feature * other / seconds / seconds
+            self._costs = _solve(products, targets)
+        return self._costs
 
 
 def _solve(products: list[Row], targets: Row) -> Row:
-    """Solve the normal equations, a little ridge on their diagonal, by Gaussian elimination."""
-    ridge = _RIDGE * (1.0 + products[0][0])
+    """Solve three equations, positive definite, by Gaussian elimination."""
     rows = [[*row, target] for row, target in zip(products, targets, strict=True)]
-    for index in range(3):
-        rows[index][index] += ridge
     for pivot in range(3):
         for row in range(pivot + 1, 3):
             factor = rows[row][pivot] / rows[pivot][pivot]
