@@ -7,9 +7,9 @@ what others cost. Least squares over the kinds. Is told seconds and reads no clo
 
 _NEWS = 0.25  # share of a new step in what its kind is remembered by
 _STALL = 4.0  # a step that takes so many times what its kind took is a stall, and counts as that
-_RIDGE = 1e-6  # keeps what no kind tells apart near zero
+_RIDGE = 1e-6  # of all there is: keeps what no kind tells apart near zero
 _SCALES = (1.0, 16.0, 128.0)  # of one, decodes and tokens, so that the three are of one size
-_LEAST_S = 1e-9  # what no clock tells from nothing
+_LEAST_S = 1e-6  # less than any step takes
 
 Row = list[float]
 
@@ -52,7 +52,7 @@ class StepCost:
     def _fitted(self) -> Row:
         """Fit the kinds by least squares of relative errors."""
         if self._costs is None:
-            products = [[_RIDGE * (row == column) for column in range(3)] for row in range(3)]
+            products = [[0.0] * 3 for _ in range(3)]
             targets = [0.0] * 3
             for num_decodes, num_tokens, seconds in self._kinds.values():
                 features = (1.0, num_decodes / _SCALES[1], num_tokens / _SCALES[2])
@@ -65,8 +65,11 @@ class StepCost:
 
 
 def _solve(products: list[Row], targets: Row) -> Row:
-    """Solve three equations, positive definite, by Gaussian elimination."""
+    """Solve the normal equations, a ridge on their diagonal, by Gaussian elimination."""
     rows = [[*row, target] for row, target in zip(products, targets, strict=True)]
+    ridge = _RIDGE * (1.0 + sum(products[index][index] for index in range(3)))
+    for index in range(3):
+        rows[index][index] += ridge
     for pivot in range(3):
         for row in range(pivot + 1, 3):
             factor = rows[row][pivot] / rows[pivot][pivot]

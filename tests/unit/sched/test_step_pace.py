@@ -11,7 +11,9 @@ from nanoserve.sched.scheduler import Scheduler
 from nanoserve.sched.step_pace import MIN_CHUNK, StepPace
 from tests.fakes import FakeRunner
 
-DECODE_S, TOKEN_S = 0.020, 0.0004
+def seconds(num_decodes: int, num_tokens: int) -> float:
+    """4 ms, 2 more for each decode and 0.4 for each token of a prompt."""
+    return 0.004 + 0.002 * num_decodes + 0.0004 * num_tokens
 
 
 def decodes(num: int) -> list[Request]:
@@ -23,11 +25,10 @@ def prompts(num: int) -> list[Request]:
 
 
 def timed(target_s: float | None = None) -> StepPace:
-    """Return a pace that has seen steps of 20 ms, and prompts of 0.4 ms a token."""
+    """Return a pace that has seen steps of several kinds."""
     pace = StepPace(target_s)
-    for _ in range(3):
-        pace.observe(0, 500, 500 * TOKEN_S)
-        pace.observe(8, 0, DECODE_S)
+    for num_decodes, num_tokens in ((0, 500), (0, 100), (8, 0), (2, 0), (4, 64)):
+        pace.observe(num_decodes, num_tokens, seconds(num_decodes, num_tokens))
     return pace
 
 
@@ -36,27 +37,34 @@ def timed(target_s: float | None = None) -> StepPace:
     [
         (8, 1, 0, 50),  # 20 ms of prompt beside 20 ms of decodes
         (8, 0, 1, 50),
-        (8, 8, 0, 50),
-        (2, 8, 0, 200),  # four prompts for each decode get four times its time
-        (2, 4, 4, 200),
-        (0, 8, 0, None),
-        (8, 0, 0, None),
+        (8, 2, 0, 50),
+        (8, 8, 0, 200),  # as many prompts as decodes come first: four times their time
+        (2, 8, 0, 320),  # four for each decode sixteen times
+        (2, 4, 4, 320),
     ],
 )
 def test_prompts_get_their_share_of_the_step(
-    num_decodes: int, num_prompts: int, num_joining: int, budget: int | None
+    num_decodes: int, num_prompts: int, num_joining: int, budget: int
 ) -> None:
-    """As much time as decodes, more where prompts are many; no bound where nobody waits."""
+    """As much time as decodes, more where prompts are many."""
     running = [*decodes(num_decodes), *prompts(num_prompts)]
 
-    assert timed().prompt_budget(running, num_joining) == budget
+    assert timed().prompt_budget(running, num_joining) == pytest.approx(budget, rel=0.03)
+
+
+@pytest.mark.parametrize(("num_decodes", "num_prompts"), [(0, 8), (8, 0)])
+def test_nothing_is_bounded_where_nobody_waits(num_decodes: int, num_prompts: int) -> None:
+    """Decodes alone, or prompts alone."""
+    assert timed().prompt_budget([*decodes(num_decodes), *prompts(num_prompts)], 0) is None
 
 
 def test_a_target_bounds_the_whole_step() -> None:
     """60 ms less 20 of decodes leave 40 ms, 100 tokens, however many prompts wait."""
     pace = timed(target_s=0.060)
 
-    assert pace.prompt_budget([*decodes(8), *prompts(80)], 0) == 100
+    budget = pace.prompt_budget([*decodes(8), *prompts(80)], 0)
+
+    assert budget == pytest.approx(100, rel=0.03)
 
 
 def test_a_target_that_decodes_miss_alone_still_lets_prompts_on() -> None:
@@ -64,30 +72,41 @@ def test_a_target_that_decodes_miss_alone_still_lets_prompts_on() -> None:
     assert timed(target_s=0.001).prompt_budget([*decodes(8), *prompts(1)], 0) == MIN_CHUNK
 
 
-def test_nothing_is_bounded_before_anything_was_timed() -> None:
+def test_nothing_is_bounded_before_a_prompt_was_timed() -> None:
     """Without an estimate of both costs the step's own budget is the only one."""
     pace = StepPace()
     assert pace.prompt_budget([*decodes(8), *prompts(1)], 0) is None
-    pace.observe(8, 0, DECODE_S)
+    pace.observe(8, 0, seconds(8, 0))
     assert pace.prompt_budget([*decodes(8), *prompts(1)], 0) is None
 
 
-def test_steps_that_always_hold_prompts_are_told_apart() -> None:
-    """After a first step of prompts alone, mixed steps say what their decodes cost."""
-    pace = StepPace()
-    pace.observe(0, 500, 500 * TOKEN_S)
-    pace.observe(4, 250, 250 * TOKEN_S + DECODE_S)
+def test_pieces_of_one_size_do_not_blur_what_they_cost() -> None:
+    """Hundreds of equal steps later the server still knows what a token costs."""
+    pace = timed()
+    for _ in range(500):
+        pace.observe(8, 50, seconds(8, 50))
 
-    assert pace.prompt_budget([*decodes(4), *prompts(4)], 0) == 50
+    budget = pace.prompt_budget([*decodes(8), *prompts(1)], 0)
+
+    assert budget == pytest.approx(50, rel=0.05)
 
 
-def test_a_stall_does_not_move_the_estimate() -> None:
+def test_more_decodes_are_known_to_cost_more() -> None:
+    """From steps of 2 and 8 follows what 32 take: 68 ms, so 170 tokens of one prompt."""
+    budget = timed().prompt_budget([*decodes(32), *prompts(1)], 0)
+
+    assert budget == pytest.approx(170, rel=0.05)
+
+
+def test_a_stall_hardly_moves_the_estimate() -> None:
     """One step of ten seconds is not what a step costs."""
     pace = timed()
     pace.observe(8, 0, 10.0)
-    pace.observe(0, 500, 10.0)
 
-    assert pace.prompt_budget([*decodes(8), *prompts(1)], 0) == 50
+    budget = pace.prompt_budget([*decodes(8), *prompts(1)], 0)
+
+    assert budget is not None
+    assert MIN_CHUNK <= budget <= 100
 
 
 @given(
@@ -112,7 +131,7 @@ def test_a_bound_is_always_at_least_a_chunk(
 
 
 def test_the_scheduler_reads_a_prompt_in_pieces_beside_decodes() -> None:
-    """Decodes come whole; the prompt, running or waiting, gets what the pace leaves."""
+    """Decodes come whole; the prompt, running or waiting, gets four times their 6 ms."""
     limits = EngineLimits(
         num_blocks=64,
         block_size=16,
@@ -130,10 +149,11 @@ def test_the_scheduler_reads_a_prompt_in_pieces_beside_decodes() -> None:
     scheduler.add("long", [5] * 120, sampling)
 
     chunks = []
-    for _ in range(3):
+    for _ in range(2):
         plan = scheduler.schedule()
         assert [part.request_id for part in plan.scheduled] == ["short", "long"]
         chunks.append([part.num_scheduled_tokens for part in plan.scheduled])
         scheduler.apply(runner.execute(plan))
 
-    assert chunks == [[1, 50], [1, 50], [1, 20]]
+    assert [decode for decode, _ in chunks] == [1, 1]
+    assert [prompt for _, prompt in chunks] == [pytest.approx(60, abs=2)] * 2
