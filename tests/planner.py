@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from nanoserve.plan.plan_answer import PlanAnswer, answer
-from nanoserve.plan.plan_query import PlanQuery
+from nanoserve.capacity.plan_answer import PlanAnswer, answer
+from nanoserve.capacity.plan_query import PlanQuery
 from nanoserve.spec.gpu_names import find_gpus
 from nanoserve.spec.read_model import read_planned_model
 

@@ -48,11 +48,11 @@ def test_a_plan_loads_nothing_heavy() -> None:
 def test_a_plan_that_fits_loads_only_what_it_prints() -> None:
     """What compares, searches and mends, and what asks this machine, is left where it is."""
     left = (
-        "nanoserve.plan.comparison",
-        "nanoserve.plan.remedies",
-        "nanoserve.plan.plan_search",
-        "nanoserve.plan.plan_formulas",
-        "nanoserve.plan.plan_json",
+        "nanoserve.capacity.comparison",
+        "nanoserve.capacity.remedies",
+        "nanoserve.capacity.plan_search",
+        "nanoserve.capacity.plan_formulas",
+        "nanoserve.capacity.plan_json",
         "importlib.resources",
         "subprocess",
     )

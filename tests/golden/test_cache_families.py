@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nanoserve.plan.kv_groups import group_cache, hybrid_block_size, without_windows
+from nanoserve.capacity.kv_groups import group_cache, hybrid_block_size, without_windows
 from nanoserve.plan.kv_layout import (
     CacheFormat,
     full_bytes_per_token,

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from nanoserve.capacity.plan_answer import PlanAnswer, answer
+from nanoserve.capacity.plan_formulas import plan_formulas
+from nanoserve.capacity.rank_weights import bytes_formula, group_params
+from nanoserve.capacity.workload import parse_workload
 from nanoserve.plan.formula import evaluate
 from nanoserve.plan.kv_layout import CacheFormat, full_bytes_per_token, kv_request_bytes
-from nanoserve.plan.plan_answer import PlanAnswer, answer
-from nanoserve.plan.plan_formulas import plan_formulas
-from nanoserve.plan.rank_weights import bytes_formula, group_params
-from nanoserve.plan.workload import parse_workload
 from nanoserve.spec.gpu_spec import override_gpu
 from nanoserve.spec.param_count import count_active_parameters, count_parameters
 from nanoserve.spec.planned_model import PlannedModel

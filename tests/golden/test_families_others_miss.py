@@ -5,8 +5,8 @@ The right figures are worked out from the published shapes by hand; the formula 
 
 import pytest
 
-from nanoserve.plan.kv_formulas import layer_formulas
-from nanoserve.plan.plan_formulas import plan_formulas
+from nanoserve.capacity.kv_formulas import layer_formulas
+from nanoserve.capacity.plan_formulas import plan_formulas
 from nanoserve.units import GIB
 from tests.planner import planned
 

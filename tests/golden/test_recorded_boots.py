@@ -19,10 +19,10 @@ from nanoserve.bench.boot_errors import (
     read_records,
     summarise,
 )
-from nanoserve.plan.boot_log import read_boot_log
-from nanoserve.plan.boot_outcome import name_outcome
-from nanoserve.plan.boot_record import boot_of_record
-from nanoserve.plan.logged_boot import LoggedBoot
+from nanoserve.explain.boot_log import read_boot_log
+from nanoserve.explain.boot_outcome import name_outcome
+from nanoserve.explain.boot_record import boot_of_record
+from nanoserve.explain.logged_boot import LoggedBoot
 from nanoserve.units import GIB
 from tests.boot_logs import Record, log_of, outcome_of, records
 

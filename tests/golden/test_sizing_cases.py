@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from nanoserve.plan.cache_cost import CacheCost
-from nanoserve.plan.kv_groups import group_cache, without_windows
+from nanoserve.capacity.cache_cost import CacheCost
+from nanoserve.capacity.kv_groups import group_cache, without_windows
 from nanoserve.plan.kv_layout import CacheFormat, full_bytes_per_token, state_bytes_per_request
 from nanoserve.spec.gpu_spec import override_gpu
 from nanoserve.spec.read_shape import read_model_shape

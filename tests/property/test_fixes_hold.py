@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoserve.plan.boot_fixes import suggest_fixes
-from nanoserve.plan.logged_boot import LoggedBoot, LoggedError
-from nanoserve.plan.pool_fixes import profile_of_boot
+from nanoserve.explain.boot_fixes import suggest_fixes
+from nanoserve.explain.logged_boot import LoggedBoot, LoggedError
+from nanoserve.explain.pool_fixes import profile_of_boot
 from nanoserve.units import GIB, MIB
 
 VERSION = "0.21.0"

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from nanoserve.capacity.plan_answer import answer
+from nanoserve.capacity.plan_formulas import plan_formulas
+from nanoserve.capacity.plan_json import plan_as_dict
+from nanoserve.capacity.plan_query import PlanQuery
+from nanoserve.capacity.plan_table import plan_lines
+from nanoserve.capacity.workload import parse_workload
 from nanoserve.errors import NanoserveError
 from nanoserve.plan.formula import evaluate
-from nanoserve.plan.plan_answer import answer
-from nanoserve.plan.plan_formulas import plan_formulas
-from nanoserve.plan.plan_json import plan_as_dict
-from nanoserve.plan.plan_query import PlanQuery
-from nanoserve.plan.plan_table import plan_lines
-from nanoserve.plan.workload import parse_workload
 from nanoserve.spec.gpu_names import find_gpus
 from nanoserve.spec.gpu_spec import gpu_table
 from nanoserve.spec.presets import presets

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nanoserve.capacity.kv_groups import group_cache
 from nanoserve.errors import ModelError
-from nanoserve.plan.kv_groups import group_cache
 from nanoserve.plan.kv_layout import CacheFormat, kv_request_bytes
 from nanoserve.plan.sharding import plan_stages, valid_tp
 from nanoserve.spec.family_index import FAMILY_NAMES

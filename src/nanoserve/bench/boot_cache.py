@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from nanoserve.bench.boot_case import BootCase
 from nanoserve.bench.boot_facts import UnsupportedRecordError
+from nanoserve.capacity.kv_groups import CacheGroups, group_cache
+from nanoserve.capacity.vllm_layers import as_vllm_caches, states_per_request
 from nanoserve.errors import NanoserveError
-from nanoserve.plan.kv_groups import CacheGroups, group_cache
 from nanoserve.plan.kv_layout import CacheFormat
 from nanoserve.plan.sharding import plan_stages
-from nanoserve.plan.vllm_layers import as_vllm_caches, states_per_request
 from nanoserve.spec.kv_format import KVFormat, find_kv_format
 from nanoserve.spec.model_shape import ModelShape
 from nanoserve.units import ceil_div

@@ -20,12 +20,12 @@ from nanoserve.bench.boot_facts import (
     version_of_record,
     weight_format_of,
 )
+from nanoserve.capacity.engine_load import ServingLimits, engine_load
+from nanoserve.capacity.engine_memory import EngineLoad
+from nanoserve.capacity.engine_profile import EngineProfile, default_batch
 from nanoserve.errors import NanoserveError
-from nanoserve.plan.boot_record import boot_of_record
-from nanoserve.plan.engine_load import ServingLimits, engine_load
-from nanoserve.plan.engine_memory import EngineLoad
-from nanoserve.plan.engine_profile import EngineProfile, default_batch
-from nanoserve.plan.logged_boot import LoggedBoot
+from nanoserve.explain.boot_record import boot_of_record
+from nanoserve.explain.logged_boot import LoggedBoot
 from nanoserve.spec.gpu_spec import GpuSpec
 from nanoserve.spec.model_shape import LayerShape, ModelShape
 from nanoserve.spec.quant_spec import WeightFormat

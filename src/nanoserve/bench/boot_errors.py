@@ -25,8 +25,8 @@ from nanoserve.bench.boot_predict import (
     predict_weights,
     weights_around,
 )
+from nanoserve.capacity.interval import Interval
 from nanoserve.errors import CorruptFileError
-from nanoserve.plan.interval import Interval
 from nanoserve.units import GIB
 
 Record = Mapping[str, Any]

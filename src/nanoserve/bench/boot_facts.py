@@ -9,14 +9,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from nanoserve.errors import NanoserveError
-from nanoserve.plan.boot_record import boot_of_record
-from nanoserve.plan.engine_profile import (
+from nanoserve.capacity.engine_profile import (
     EngineProfile,
     find_profile,
     profile_of,
     version_numbers,
 )
+from nanoserve.errors import NanoserveError
+from nanoserve.explain.boot_record import boot_of_record
 from nanoserve.spec.gpu_names import find_gpu
 from nanoserve.spec.gpu_spec import GpuSpec
 from nanoserve.spec.model_shape import ModelShape

@@ -7,8 +7,8 @@ from typing import Any, Literal
 from nanoserve.bench.boot_cache import cache_layout
 from nanoserve.bench.boot_case import BootCase
 from nanoserve.bench.boot_facts import UnsupportedRecordError
-from nanoserve.plan.boot_outcome import OutcomeKind, name_outcome
-from nanoserve.plan.boot_record import boot_of_record
+from nanoserve.explain.boot_outcome import OutcomeKind, name_outcome
+from nanoserve.explain.boot_record import boot_of_record
 
 Verdict = Literal["right", "wrong", "open", "not recorded"]
 

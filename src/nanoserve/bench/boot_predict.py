@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from nanoserve.bench.boot_cache import cache_layout, release_of
 from nanoserve.bench.boot_case import BootCase
 from nanoserve.bench.boot_facts import UnsupportedRecordError
-from nanoserve.errors import NanoserveError
-from nanoserve.plan.engine_memory import (
+from nanoserve.capacity.engine_memory import (
     activation_bytes,
     graph_bytes,
     non_torch_bytes,
@@ -18,8 +17,9 @@ from nanoserve.plan.engine_memory import (
     sglang_pool_bytes,
     unsloth_slots,
 )
-from nanoserve.plan.interval import Interval
-from nanoserve.plan.rank_weights import heaviest_rank_bytes
+from nanoserve.capacity.interval import Interval
+from nanoserve.capacity.rank_weights import heaviest_rank_bytes
+from nanoserve.errors import NanoserveError
 from nanoserve.spec.quant_spec import FULL_PRECISION
 from nanoserve.units import GIB, format_bytes
 

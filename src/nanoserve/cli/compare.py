@@ -4,14 +4,14 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from nanoserve.capacity.compare_table import compare_lines
+from nanoserve.capacity.comparison import Axes, ComparedPlan, compare, compare_savings, default_axes
+from nanoserve.capacity.plan_answer import answer
+from nanoserve.capacity.plan_json import plan_as_dict
 from nanoserve.cli.compare_options import CompareOptions
 from nanoserve.cli.plan import DOES_NOT_FIT, FITS, asked_weight_format, gpus_of, query_of
 from nanoserve.cli.plan_options import PlanOptions
 from nanoserve.errors import OptionError
-from nanoserve.plan.compare_table import compare_lines
-from nanoserve.plan.comparison import Axes, ComparedPlan, compare, compare_savings, default_axes
-from nanoserve.plan.plan_answer import answer
-from nanoserve.plan.plan_json import plan_as_dict
 
 
 def run_compare(model: str, varied: CompareOptions, common: PlanOptions, *, as_json: bool) -> int:

@@ -12,10 +12,10 @@ from rich.console import Console
 
 from nanoserve.cli.log_source import read_metrics_page, read_tail
 from nanoserve.errors import OptionError
-from nanoserve.plan.explain import ExplainedRow, Explanation, explain_log
-from nanoserve.plan.explain_load import LoadExplanation, explain_load
-from nanoserve.plan.log_text import decode_log
-from nanoserve.plan.suggested_fix import Fix
+from nanoserve.explain.explain import ExplainedRow, Explanation, explain_log
+from nanoserve.explain.explain_load import LoadExplanation, explain_load
+from nanoserve.explain.log_text import decode_log
+from nanoserve.explain.suggested_fix import Fix
 from nanoserve.plan.text_table import table_lines
 from nanoserve.spec.gpu_names import find_gpu
 from nanoserve.spec.gpu_spec import GpuSpec, custom_gpu
@@ -79,7 +79,7 @@ def run_explain(source: ExplainSource, as_json: bool) -> int:
 
 def _planned(explanation: Explanation, model: str, gpu: GpuSpec | None) -> Explanation:
     """Return the explanation with what a plan of the model adds."""
-    from nanoserve.plan.explain_plan import with_plan  # a log alone is explained without it
+    from nanoserve.explain.explain_plan import with_plan  # a log alone is explained without it
     from nanoserve.spec.read_model import read_planned_model
 
     if gpu is None and explanation.boot.total_bytes is None:

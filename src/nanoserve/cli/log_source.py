@@ -7,7 +7,7 @@ from typing import BinaryIO
 from urllib.parse import SplitResult, urlsplit
 
 from nanoserve.errors import OptionError
-from nanoserve.plan.log_text import MAX_BYTES
+from nanoserve.explain.log_text import MAX_BYTES
 
 _CHUNK_BYTES = 1024 * 1024
 _TIMEOUT_S = 5.0

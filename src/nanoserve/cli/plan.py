@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from nanoserve.capacity.plan_answer import PlanAnswer, answer
+from nanoserve.capacity.plan_query import DEFAULT_ENGINE, PlanQuery
+from nanoserve.capacity.plan_table import plan_lines
+from nanoserve.capacity.workload import parse_workload
 from nanoserve.cli.plan_options import PlanOptions, SearchOptions
 from nanoserve.cli.this_machine import machine_gpus, machine_memory
 from nanoserve.errors import DoesNotFitError, OptionError, UnsupportedModelError
-from nanoserve.plan.plan_answer import PlanAnswer, answer
-from nanoserve.plan.plan_query import DEFAULT_ENGINE, PlanQuery
-from nanoserve.plan.plan_table import plan_lines
-from nanoserve.plan.workload import parse_workload
 from nanoserve.spec.gpu_names import GpuGroup, find_gpus
 from nanoserve.spec.gpu_spec import custom_gpu, gpu_table, override_gpu
 from nanoserve.spec.planned_model import PlannedModel
@@ -45,22 +45,22 @@ def run_plan(model: str, options: PlanOptions, *, as_json: bool, explain: bool) 
 def _print_json(plan: PlanAnswer) -> None:
     import json
 
-    from nanoserve.plan.plan_json import plan_as_dict, remedies_as_list
-    from nanoserve.plan.remedies import remedies
+    from nanoserve.capacity.plan_json import plan_as_dict, remedies_as_list
+    from nanoserve.capacity.remedies import remedies
 
     found = plan_as_dict(plan) | {"remedies": remedies_as_list(remedies(plan))}
     print(json.dumps(found, indent=2))
 
 
 def _print_remedies(plan: PlanAnswer) -> None:
-    from nanoserve.plan.compare_table import remedy_lines
-    from nanoserve.plan.remedies import remedies
+    from nanoserve.capacity.compare_table import remedy_lines
+    from nanoserve.capacity.remedies import remedies
 
     print("", *remedy_lines(remedies(plan)), sep="\n")
 
 
 def _print_formulas(plan: PlanAnswer) -> None:
-    from nanoserve.plan.plan_formulas import formula_lines
+    from nanoserve.capacity.plan_formulas import formula_lines
 
     print("", *formula_lines(plan), sep="\n")
 
@@ -85,7 +85,7 @@ def run_find(model: str, options: PlanOptions, search: SearchOptions, *, as_json
     Raises:
         NanoserveError: The model, the GPU or an option is refused; `main` prints it.
     """
-    from nanoserve.plan.plan_search import find
+    from nanoserve.capacity.plan_search import find
 
     _check_search(search.find or "", options)
     users = 1 if search.users is None else search.users
@@ -93,11 +93,11 @@ def run_find(model: str, options: PlanOptions, search: SearchOptions, *, as_json
     if as_json:
         import json
 
-        from nanoserve.plan.plan_json import search_as_dict
+        from nanoserve.capacity.plan_json import search_as_dict
 
         print(json.dumps(search_as_dict(found), indent=2))
     else:
-        from nanoserve.plan.compare_table import search_lines
+        from nanoserve.capacity.compare_table import search_lines
 
         print(*search_lines(found), sep="\n")
     return DOES_NOT_FIT if found.best is None else FITS

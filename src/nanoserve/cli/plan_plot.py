@@ -1,6 +1,6 @@
 """`nanoserve plan --plot`: a plan as a picture, or as one HTML file with nothing outside it.
 
-Owns what is drawn and how; the numbers are `plan.plan_chart`'s. Needs matplotlib, which the
+Owns what is drawn and how; the numbers are `capacity.plan_chart`'s. Needs matplotlib, which the
 extra `plot` installs; nothing else does.
 """
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nanoserve.bench.plot_library import check_can_plot
+from nanoserve.capacity.plan_answer import PlanAnswer
+from nanoserve.capacity.plan_chart import LengthFit, fit_by_length, missing_bytes, stack_parts
+from nanoserve.capacity.plan_formulas import formula_lines
+from nanoserve.capacity.plan_table import headline, plan_lines
+from nanoserve.capacity.stage_budget import KEPT_BACK
 from nanoserve.errors import OptionError
-from nanoserve.plan.plan_answer import PlanAnswer
-from nanoserve.plan.plan_chart import LengthFit, fit_by_length, missing_bytes, stack_parts
-from nanoserve.plan.plan_formulas import formula_lines
-from nanoserve.plan.plan_table import headline, plan_lines
-from nanoserve.plan.stage_budget import KEPT_BACK
 from nanoserve.units import GIB
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Request lengths out of a CSV or JSONL file somebody recorded: prompt and output tokens.
 
-Every refusal names the line. Knows no percentiles: see `plan.workload`.
+Every refusal names the line. Knows no percentiles: see `capacity.workload`.
 """
 
 import csv

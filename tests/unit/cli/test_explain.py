@@ -15,7 +15,7 @@ from nanoserve.cli.explain import ExplainSource, run_explain
 from nanoserve.cli.log_source import read_metrics_page, read_tail
 from nanoserve.cli.main import app
 from nanoserve.errors import OptionError
-from nanoserve.plan import log_text
+from nanoserve.explain import log_text
 
 LOGS = Path(__file__).parents[2] / "logs"
 TOO_LONG = str(LOGS / "vllm_0.11_too_long_colours.log")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from nanoserve.capacity.plan_answer import PlanAnswer, answer
+from nanoserve.capacity.plan_query import PlanQuery
 from nanoserve.cli.plan_plot import check_plot, write_plot
 from nanoserve.errors import OptionError
-from nanoserve.plan.plan_answer import PlanAnswer, answer
-from nanoserve.plan.plan_query import PlanQuery
 from nanoserve.spec.gpu_names import find_gpu
 from nanoserve.spec.read_model import read_planned_model
 from nanoserve.units import GIB

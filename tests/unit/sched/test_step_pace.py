@@ -11,6 +11,7 @@ from nanoserve.sched.scheduler import Scheduler
 from nanoserve.sched.step_pace import MIN_CHUNK, StepPace
 from tests.fakes import FakeRunner
 
+
 def seconds(num_decodes: int, num_tokens: int) -> float:
     """4 ms, 2 more for each decode and 0.4 for each token of a prompt."""
     return 0.004 + 0.002 * num_decodes + 0.0004 * num_tokens

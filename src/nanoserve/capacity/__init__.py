@@ -1,0 +1,1 @@
+"""What any model takes on any GPU under any engine: plans, comparisons, searches, remedies."""

@@ -1,0 +1,171 @@
+"""The planner's questions the other way round: what is the most, the least, the best that serves.
+
+The longest context, the fewest GPUs, the best precision, the most users. Each candidate is
+planned; nothing is extrapolated.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from nanoserve.capacity.launch_command import launch_command
+from nanoserve.capacity.plan_answer import PlanAnswer, answer
+from nanoserve.capacity.remedies import coarser_weights, rank_counts
+from nanoserve.capacity.workload import Workload
+from nanoserve.errors import OptionError
+from nanoserve.spec.quant_spec import find_weight_format
+from nanoserve.units import ceil_div
+
+Wanted = Literal["max-len", "gpus", "precision", "users"]
+
+MAX_USERS = 1 << 20
+_MOST_GPUS = 1024
+_MOST_TP = 64
+_SHORTEST = 2  # tokens of a request: one of a prompt, one of an output
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One candidate that was planned.
+
+    Attributes:
+        words: The candidate, as flags of the planner.
+        figure: The figure that was looked for or compared: tokens, GPUs or users.
+        plan: With the candidate.
+        is_enough: Whether it serves the users that were asked for.
+    """
+
+    words: str
+    figure: int
+    plan: PlanAnswer
+    is_enough: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SearchAnswer:
+    """What was looked for, and every candidate on the way.
+
+    Attributes:
+        wanted: What was looked for.
+        users: Users that had to be served.
+        candidates: In the order tried; the last one is the answer, if there is one.
+    """
+
+    wanted: Wanted
+    users: int
+    candidates: tuple[Found, ...]
+
+    @property
+    def best(self) -> Found | None:
+        """The answer; None where no candidate is enough."""
+        last = self.candidates[-1] if self.candidates else None
+        return last if last is not None and last.is_enough else None
+
+    @property
+    def command(self) -> str | None:
+        """What starts the engine for these users; None where nothing was found."""
+        if self.best is None:
+            return None
+        plan = self.best.plan
+        slots = self.users if self.wanted == "max-len" else max(plan.fit.max_num_seqs, 1)
+        return launch_command(plan.query, plan.choices, plan.max_model_len, slots)
+
+
+def find(plan: PlanAnswer, wanted: str, users: int) -> SearchAnswer:
+    """Look for one figure, everything else as in the plan.
+
+    Args:
+        plan: What was asked.
+        wanted: `max-len`, `gpus`, `precision` or `users`.
+        users: Requests of the workload at once that have to fit; of `max-len`, requests of
+            that very length.
+
+    Raises:
+        OptionError: There is no such figure to look for, or no such number of users.
+    """
+    if wanted not in get_args(Wanted):
+        message = f"--find is {wanted[:40]!r}; it must be one of {', '.join(get_args(Wanted))}."
+        raise OptionError(message)
+    if not 1 <= users <= MAX_USERS:
+        message = f"--users is {users:,}; it must be from 1 to {MAX_USERS:,}."
+        raise OptionError(message)
+    search: dict[str, Callable[[PlanAnswer, int], Iterator[Found]]] = {
+        "max-len": _longest,
+        "gpus": _fewest_gpus,
+        "precision": _best_precision,
+        "users": _most_users,
+    }
+    candidates = []
+    for candidate in search[wanted](plan, users):
+        candidates.append(candidate)
+        if candidate.is_enough:
+            break
+    return SearchAnswer(wanted, users, tuple(candidates))  # type: ignore[arg-type]
+
+
+def served_users(plan: PlanAnswer) -> int:
+    """Return the requests of the workload that run at once, all replicas together.
+
+    Counted with the least pool that is likely: who asks for N users wants N.
+    """
+    if plan.verdict == "does not load":
+        return 0
+    return plan.query.num_replicas * max(0, plan.fit.p95.low)
+
+
+def _longest(plan: PlanAnswer, users: int) -> Iterator[Found]:
+    """The longest length of which so many requests fit at once, from a prompt and an output on."""
+    most = plan.query.model.shape.max_position_embeddings or plan.choices.longest
+    low, high = _SHORTEST - 1, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if served_users(_with_length(plan, middle)) >= users:
+            low = middle
+        else:
+            high = middle - 1
+    length = max(_SHORTEST, low)
+    is_enough = low >= _SHORTEST
+    figure = length if is_enough else 0
+    yield Found(f"--max-model-len {length}", figure, _with_length(plan, length), is_enough)
+
+
+def _with_length(plan: PlanAnswer, tokens: int) -> PlanAnswer:
+    workload = Workload(tokens, tokens, tokens, max(1, tokens // 2), f"{tokens:,} tokens")
+    return answer(replace(plan.query, max_model_len=tokens, workload=workload))
+
+
+def _fewest_gpus(plan: PlanAnswer, users: int) -> Iterator[Found]:
+    """Every number of ranks, once and in as many copies as are needed; the fewest GPUs first."""
+    query, best = plan.query, dict[int, PlanAnswer]()
+    for tp in rank_counts(query, _MOST_TP):
+        one = answer(replace(query, num_gpus=tp * query.pp, tp=tp))
+        served = served_users(one)
+        copies = ceil_div(users, served) if served else 1
+        for num_gpus in {tp * query.pp, copies * tp * query.pp}:
+            if num_gpus > _MOST_GPUS:
+                continue
+            copied = answer(replace(query, num_gpus=num_gpus, tp=tp))
+            best[num_gpus] = max(best.get(num_gpus, copied), copied, key=_usefulness)
+    for num_gpus, found in sorted(best.items()):
+        words = f"--num-gpus {num_gpus} --tp {found.query.ranks}"
+        yield Found(words, num_gpus, found, served_users(found) >= users)
+
+
+def _usefulness(plan: PlanAnswer) -> tuple[int, int]:
+    return served_users(plan), plan.pool.mid
+
+
+def _best_precision(plan: PlanAnswer, users: int) -> Iterator[Found]:
+    """The checkpoint's own format, then coarser ones."""
+    stored = plan.choices.weight_format
+    enough = served_users(plan)
+    yield Found(f"--quantization {stored.name}", enough, plan, enough >= users)
+    for name in coarser_weights(plan):
+        changed = answer(replace(plan.query, weight_format=find_weight_format(name)))
+        enough = served_users(changed)
+        yield Found(f"--quantization {name}", enough, changed, enough >= users)
+
+
+def _most_users(plan: PlanAnswer, users: int) -> Iterator[Found]:
+    most = served_users(plan)
+    yield Found(f"--max-num-seqs {max(1, plan.fit.max_num_seqs)}", most, plan, most >= users)

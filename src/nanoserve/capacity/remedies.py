@@ -1,0 +1,178 @@
+"""The smallest changes after which a plan serves, each planned again.
+
+Owns which changes there are and in what order they hurt: first flags that cost nothing but
+room for error, then shorter requests, coarser keys and values, coarser weights, more GPUs.
+Two changes are only offered where no single one will do.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+from nanoserve.capacity.plan_answer import PlanAnswer, answer
+from nanoserve.capacity.plan_query import PlanQuery
+from nanoserve.errors import NanoserveError
+from nanoserve.plan.sharding import valid_tp
+from nanoserve.spec.quant_spec import find_weight_format
+
+SAFE_UTILIZATION = 0.95  # past it a peak under load finds no memory after a clean start
+_SMALL_BUDGET = 2048  # tokens of a step: half of what large cards are given by default
+_STEP = 1024  # tokens; a proposed length is a multiple of it where it can be
+_MOST_GPUS = 64
+_MOST_PAIRS = 3
+# Weights, coarsest last, that an engine takes; a checkpoint of them may have to be found.
+_WEIGHTS: dict[str, tuple[str, ...]] = {"llama.cpp": ("Q8_0", "Q4_K_M"), "nanoserve": ()}
+_ANY_WEIGHTS = ("fp8", "awq")
+# Keys and values in 8 bits, as each engine spells them; others have none.
+_KV = {"vllm": "fp8", "sglang": "fp8", "tensorrt-llm": "fp8", "llama.cpp": "q8_0"}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing to ask for instead.
+
+    Attributes:
+        words: As flags of the planner.
+        price: What is given up.
+        fields: Of the query.
+    """
+
+    words: str
+    price: str
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change that was planned again.
+
+    Attributes:
+        words: As flags of the planner.
+        price: What is given up.
+        plan: With the change.
+        pool_delta: Bytes that the pool of the deciding GPU gains; negative where it shrinks.
+    """
+
+    words: str
+    price: str
+    plan: PlanAnswer
+    pool_delta: int
+
+
+def remedies(plan: PlanAnswer) -> tuple[Remedy, ...]:
+    """Return the changes that make a plan serve, the cheapest first; none if it does.
+
+    Single changes, and pairs of them where no single one is enough.
+    """
+    if plan.fits:
+        return ()
+    changes = tuple(_changes(plan))
+    served = _served(plan, ((change,) for change in changes))
+    if served:
+        return served
+    pairs = (pair for pair in combinations(changes, 2) if _go_together(pair))
+    return _served(plan, pairs)[:_MOST_PAIRS]
+
+
+def kv_spelling(query: PlanQuery) -> str | None:
+    """Return how the engine is asked for keys and values in 8 bits; None where it cannot."""
+    return _KV.get(query.profile.engine)
+
+
+def coarser_weights(plan: PlanAnswer) -> tuple[str, ...]:
+    """Return the formats with fewer bits than the plan's, most bits first.
+
+    fp8 becomes int8 on a GPU without units for it; both are 8 bits in memory.
+    """
+    names = _WEIGHTS.get(plan.query.profile.engine, _ANY_WEIGHTS)
+    has_fp8 = plan.query.gpu.has_fp8_units
+    spelled = tuple("int8" if name == "fp8" and not has_fp8 else name for name in names)
+    stored = plan.choices.weight_format.bits_per_weight()
+    return tuple(
+        name for name in spelled if find_weight_format(name).bits_per_weight() < 0.9 * stored
+    )
+
+
+def rank_counts(query: PlanQuery, most: int) -> tuple[int, ...]:
+    """Return the numbers of GPUs that may share a layer; our own server has no ranks."""
+    return (1,) if query.profile.engine == "nanoserve" else valid_tp(query.model.shape, most)
+
+
+def _served(plan: PlanAnswer, offers: Iterable[tuple[Change, ...]]) -> tuple[Remedy, ...]:
+    """Plan each offer; once one with more GPUs serves, still more of them are no news."""
+    served: list[Remedy] = []
+    has_gpus = False
+    for changes in offers:
+        adds_gpus = any("num_gpus" in change.fields for change in changes)
+        if adds_gpus and has_gpus:
+            continue
+        remedy = _planned(plan, changes)
+        if remedy is not None:
+            served.append(remedy)
+            has_gpus = has_gpus or adds_gpus
+    return tuple(served)
+
+
+def _changes(plan: PlanAnswer) -> Iterator[Change]:
+    query = plan.query
+    yield from _free_changes(plan)
+    yield from _length_changes(plan)
+    kv = kv_spelling(query)
+    if kv is not None and plan.choices.kv_format.name in ("bf16", "fp32"):
+        price = "keys and values in 8 bits"
+        yield Change(f"--kv-cache-dtype {kv}", price, {"kv_cache_dtype": kv})
+    for name in coarser_weights(plan):
+        price = f"weights in {find_weight_format(name).bits_per_weight():.1f} bits"
+        fields = {"weight_format": find_weight_format(name)}
+        yield Change(f"--quantization {name}", price, fields)
+    for count in rank_counts(query, _MOST_GPUS):
+        if count > query.ranks:
+            num_gpus = count * query.pp
+            ranks = {"num_gpus": num_gpus, "tp": count}
+            yield Change(f"--num-gpus {num_gpus} --tp {count}", f"{num_gpus} GPUs", ranks)
+
+
+def _free_changes(plan: PlanAnswer) -> Iterator[Change]:
+    query = plan.query
+    if query.profile.engine in ("vllm", "sglang") and plan.utilization < SAFE_UTILIZATION:
+        price = "less room for a peak while serving"
+        fields = {"utilization": SAFE_UTILIZATION}
+        yield Change(f"--gpu-memory-utilization {SAFE_UTILIZATION}", price, fields)
+    if plan.choices.max_num_batched_tokens > _SMALL_BUDGET:
+        price = "prompts are read in smaller pieces"
+        fields = {"max_num_batched_tokens": _SMALL_BUDGET}
+        yield Change(f"--max-num-batched-tokens {_SMALL_BUDGET}", price, fields)
+    if not query.is_eager and query.profile.graphs != "none":
+        yield Change("--enforce-eager", "slower decode steps", {"is_eager": True})
+
+
+def _length_changes(plan: PlanAnswer) -> Iterator[Change]:
+    """Shorter requests than were asked for, where some length fits."""
+    asked = plan.query.max_model_len
+    if asked is None or not 0 < plan.longest_fit < asked:
+        return
+    length = plan.longest_fit // _STEP * _STEP or plan.longest_fit
+    price = f"no request longer than {length:,} tokens"
+    yield Change(f"--max-model-len {length}", price, {"max_model_len": length})
+
+
+def _go_together(pair: tuple[Change, ...]) -> bool:
+    """Two weights, or two numbers of GPUs, are no pair."""
+    return not set(pair[0].fields) & set(pair[1].fields)
+
+
+def _planned(plan: PlanAnswer, changes: tuple[Change, ...]) -> Remedy | None:
+    """Plan again with the changes; None where the engine refuses that or it does not serve."""
+    fields: dict[str, Any] = {}
+    for change in changes:
+        fields |= change.fields
+    try:
+        changed = answer(replace(plan.query, **fields))
+    except NanoserveError:
+        return None
+    if not changed.fits:
+        return None
+    words = " ".join(change.words for change in changes)
+    price = ", ".join(change.price for change in changes)
+    return Remedy(words, price, changed, changed.pool.mid - plan.pool.mid)

@@ -1,0 +1,261 @@
+"""One pipeline stage's GPU, divided as its engine divides it: lines in the order subtracted.
+
+Owns which term comes off which share. The terms are `engine_memory`'s and `rank_weights`';
+how many requests a pool holds is `cache_cost`.
+"""
+
+from dataclasses import dataclass, replace
+
+from nanoserve.capacity.cache_cost import CacheCost
+from nanoserve.capacity.engine_formulas import activation_formula, gib_formula
+from nanoserve.capacity.engine_load import ServingLimits, engine_load
+from nanoserve.capacity.engine_memory import (
+    EngineLoad,
+    activation_bytes,
+    graph_bytes,
+    non_torch_bytes,
+    pool_bytes,
+    sglang_fraction,
+)
+from nanoserve.capacity.interval import Interval
+from nanoserve.capacity.plan_choices import PlanChoices, stage_cost, stage_shape
+from nanoserve.capacity.plan_query import PlanQuery
+from nanoserve.capacity.rank_weights import LAYOUT, RankWeights
+from nanoserve.plan.formula import Formula, Number, compute
+from nanoserve.spec.model_shape import ModelShape
+
+POOL = "KV pool"
+KEPT_BACK = "kept back"
+_NOTHING = Interval.exactly(0)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLine:
+    """One part of a GPU's memory.
+
+    Attributes:
+        name: What it is.
+        size: Its bytes.
+        formula: How the likely figure comes about; None where it is what is left.
+        is_inside: Whether it comes off the budget; else it must fit in what is kept back.
+    """
+
+    name: str
+    size: Interval
+    formula: Formula | None = None
+    is_inside: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StageBudget:
+    """The memory of one GPU of a stage.
+
+    Attributes:
+        weights: What the rank holds.
+        shape: The model with the layers of this stage alone.
+        total_bytes: The GPU's memory.
+        lines: Its parts in the order subtracted, the pool last; those inside sum to the total.
+        pool: What is left for keys, values and states; negative where nothing is.
+        cost: What requests cost in it.
+    """
+
+    weights: RankWeights
+    shape: ModelShape
+    total_bytes: int
+    lines: tuple[BudgetLine, ...]
+    pool: Interval
+    cost: CacheCost
+
+    @property
+    def usable_bytes(self) -> int:
+        """What the engine may hold: the total less what is kept back."""
+        return self.total_bytes - sum(
+            line.size.mid for line in self.lines if line.name == KEPT_BACK
+        )
+
+
+def stage_budget(query: PlanQuery, choices: PlanChoices, weights: RankWeights) -> StageBudget:
+    """Divide the GPU of one stage.
+
+    Args:
+        query: Names engine and GPU.
+        choices: What it was resolved to.
+        weights: Of the stage, on one rank.
+    """
+    stage = stage_shape(query.model.shape, weights.first_layer, weights.num_layers)
+    load = _load(query, choices, stage, is_last=weights.stage == choices.pp - 1)
+    layout = _layout(query, weights)
+    divide = {
+        "vllm": _divide_vllm,
+        "sglang": _divide_sglang,
+        "tensorrt-llm": _divide_tensorrt,
+        "llama.cpp": _divide_llama_cpp,
+    }
+    if query.profile.engine == "nanoserve":
+        lines = _divide_own(query, choices)
+    else:
+        lines = divide[query.profile.engine](query, load, [_weight_line(weights), *layout])
+    cost = stage_cost(query, choices, stage)
+    return StageBudget(weights, stage, query.gpu.memory_bytes, lines, lines[-1].size, cost)
+
+
+def utilization_of(query: PlanQuery) -> float:
+    """Return the share of memory that the engine is given, its default where none is asked."""
+    if query.utilization is not None:
+        return query.utilization
+    if query.profile.engine == "sglang":
+        is_mla = any(
+            layer.attention and layer.attention.latent for layer in query.model.shape.layers
+        )
+        return sglang_fraction(
+            query.gpu.memory_bytes,
+            query.max_num_batched_tokens,
+            query.ranks,
+            query.pp,
+            is_mla=is_mla,
+        )
+    return 1.0 if query.profile.utilization is None else query.profile.utilization
+
+
+def _load(
+    query: PlanQuery, choices: PlanChoices, stage: ModelShape, *, is_last: bool
+) -> EngineLoad:
+    """Return what the engine runs on one GPU; the sampler is on the last stage alone."""
+    limits = ServingLimits(
+        max_num_seqs=choices.max_num_seqs,
+        max_num_batched_tokens=choices.max_num_batched_tokens,
+        max_model_len=choices.longest,
+        tensor_parallel=choices.tp,
+        is_eager=query.is_eager,
+    )
+    load = engine_load(stage, query.profile, limits, query.gpu)
+    return load if is_last else replace(load, vocab_size=0)
+
+
+def _divide_vllm(
+    query: PlanQuery, load: EngineLoad, weights: list[BudgetLine]
+) -> tuple[BudgetLine, ...]:
+    """Return vLLM's parts: a share of the total, less what a profiled step and the rest took."""
+    profile = query.profile
+    kept_back = _kept_back(query)
+    activation, non_torch, graphs = _terms(query, load)
+    held = activation.size
+    for line in weights:
+        held = held + line.size
+    requested = query.gpu.memory_bytes - kept_back.size.mid
+    without = pool_bytes(profile, requested, 0, held, non_torch.size)
+    pool = pool_bytes(profile, requested, 0, held, non_torch.size, graphs.size)
+    inside = Interval(without.high - pool.high, without.mid - pool.mid, without.low - pool.low)
+    lines = [kept_back, *weights, activation, non_torch]
+    if inside != _NOTHING:
+        lines.append(BudgetLine("CUDA graphs", inside, graphs.formula if inside.mid else None))
+    return _with_pool(query, lines, pool, graphs if inside == _NOTHING else None)
+
+
+def _divide_sglang(
+    query: PlanQuery, load: EngineLoad, weights: list[BudgetLine]
+) -> tuple[BudgetLine, ...]:
+    """Return SGLang's parts: what is free after loading, less a share of what was before."""
+    activation, non_torch, graphs = _terms(query, load)
+    del activation
+    free_before = query.gpu.memory_bytes - non_torch.size.mid
+    formula = compute(
+        KEPT_BACK,
+        "ceil((1 - mem_fraction_static) * free_before)",
+        "bytes",
+        {"mem_fraction_static": utilization_of(query), "free_before": free_before},
+    )
+    kept_back = BudgetLine(KEPT_BACK, Interval.exactly(int(formula.value)), formula)
+    lines = [non_torch, *weights, kept_back]
+    pool = _left(query, lines)
+    return _with_pool(query, lines, pool, graphs)
+
+
+def _divide_tensorrt(
+    query: PlanQuery, load: EngineLoad, weights: list[BudgetLine]
+) -> tuple[BudgetLine, ...]:
+    """Return TensorRT-LLM's parts: a share of what is free once engine and context are there."""
+    activation, non_torch, graphs = _terms(query, load)
+    lines = [*weights, activation, non_torch]
+    free = _left(query, lines)
+    formula = compute(
+        KEPT_BACK,
+        "ceil((1 - free_gpu_memory_fraction) * free)",
+        "bytes",
+        {"free_gpu_memory_fraction": utilization_of(query), "free": max(0, free.mid)},
+    )
+    lines.append(BudgetLine(KEPT_BACK, Interval.exactly(int(formula.value)), formula))
+    return _with_pool(query, lines, _left(query, lines), graphs)
+
+
+def _divide_llama_cpp(
+    query: PlanQuery, load: EngineLoad, weights: list[BudgetLine]
+) -> tuple[BudgetLine, ...]:
+    """Return llama.cpp's parts: it takes what the context asks for, up to all there is."""
+    activation, non_torch, _ = _terms(query, load)
+    lines = [*weights, activation, non_torch]
+    if query.utilization is not None:
+        lines.insert(0, _kept_back(query))
+    return _with_pool(query, lines, _left(query, lines), None)
+
+
+def _divide_own(query: PlanQuery, choices: PlanChoices) -> tuple[BudgetLine, ...]:
+    """Return our own server's parts, as its boot plans them."""
+    from nanoserve.capacity.own_budget import (
+        own_parts,  # the boot's planner: other engines do without
+    )
+
+    parts = own_parts(query, choices)
+    lines = [BudgetLine(name, size) for name, size in parts[:-1]]
+    return _with_pool(query, lines, parts[-1][1], None)
+
+
+def _kept_back(query: PlanQuery) -> BudgetLine:
+    symbols = {"total": query.gpu.memory_bytes, "utilization": utilization_of(query)}
+    formula = compute(KEPT_BACK, "total - floor(utilization * total)", "bytes", symbols)
+    return BudgetLine(KEPT_BACK, Interval.exactly(int(formula.value)), formula)
+
+
+def _weight_line(weights: RankWeights) -> BudgetLine:
+    return BudgetLine("weights", weights.weight_bytes, weights.formula)
+
+
+def _layout(query: PlanQuery, weights: RankWeights) -> list[BudgetLine]:
+    """Return what laying the weights out adds, where an engine runs on torch."""
+    if query.profile.engine in ("llama.cpp", "nanoserve"):
+        return []
+    return [BudgetLine(LAYOUT, Interval.exactly(int(weights.layout.value)), weights.layout)]
+
+
+def _terms(query: PlanQuery, load: EngineLoad) -> tuple[BudgetLine, BudgetLine, BudgetLine]:
+    """Return activations, what lies outside the allocator, and recorded steps."""
+    profile = query.profile
+    non_torch = non_torch_bytes(profile, load.tensor_parallel, load.has_fast_link)
+    graphs = graph_bytes(profile, query.is_eager)
+    activation, outside = activation_bytes(profile, load), "outside the allocator"
+    return (
+        BudgetLine("activations", activation, activation_formula(profile, load)),
+        BudgetLine(outside, non_torch, gib_formula(outside, non_torch.mid)),
+        BudgetLine("CUDA graphs", graphs, gib_formula("CUDA graphs", graphs.mid), is_inside=False),
+    )
+
+
+def _left(query: PlanQuery, lines: list[BudgetLine]) -> Interval:
+    held = _NOTHING
+    for line in lines:
+        held = held + line.size
+    return held.taken_from(query.gpu.memory_bytes)
+
+
+def _with_pool(
+    query: PlanQuery, lines: list[BudgetLine], pool: Interval, graphs: BudgetLine | None
+) -> tuple[BudgetLine, ...]:
+    """Return the lines that are anything, what must fit in the reserve, and the pool."""
+    kept = [line for line in lines if line.size != _NOTHING]
+    symbols: dict[str, Number] = {"total": query.gpu.memory_bytes}
+    for line in kept:
+        symbols[line.name.replace(" ", "_")] = line.size.mid
+    formula = compute(POOL, " - ".join(symbols), "bytes", symbols)
+    if graphs is not None and graphs.size != _NOTHING:
+        kept.append(graphs)
+    return (*kept, BudgetLine(POOL, pool, formula))

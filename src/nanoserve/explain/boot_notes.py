@@ -1,0 +1,64 @@
+"""What no figure of a log can say, in a sentence: where to look for each outcome."""
+
+from nanoserve.explain.boot_outcome import Outcome, OutcomeKind
+from nanoserve.explain.logged_boot import LoggedBoot
+from nanoserve.units import format_bytes
+
+_NOTES: dict[OutcomeKind, str] = {
+    "weights do not fit": (
+        "The utilization does not matter here: weights are loaded before it is asked about. What "
+        "helps is fewer bits a weight, more cards, or a card with more memory; `nanoserve plan` "
+        "counts the weights beforehand."
+    ),
+    "step does not fit": (
+        "The utilization does not matter here: the step is measured before the pool is made. "
+        "Fewer tokens a step or fewer requests at once make it smaller."
+    ),
+    "memory changed while measuring": (
+        "Engines that share a card must start one after the other; stating the pool's bytes, where "
+        "the engine can be told, skips the measurement."
+    ),
+    "out of memory while serving": (
+        "A clean start measured one large step; real traffic met a larger peak. A lower "
+        "utilization leaves more for it, fewer tokens a step make it smaller."
+    ),
+    "host memory": (
+        "No setting of the card helps: give the container more memory or shared memory "
+        "(`--shm-size`, `--ipc=host`), or load from a faster disk without a full copy."
+    ),
+    "driver": "Memory is not the matter: look at the driver, the engine's build and the container.",
+    "model not found": "Memory is not the matter: look at the model's name, access and network.",
+    "port in use": "Memory is not the matter: stop what listens there, or choose another port.",
+    "unsupported": "Memory is not the matter: another version of the engine may support it.",
+    "option": "Memory is not the matter: the option named in the line must change.",
+    "other error": "Memory is not the matter as far as the log shows: read the quoted line.",
+}
+_MANY_OTHERS = 0.05  # share of a card that is more than a desktop or a driver holds
+_CUT = (
+    "The log ends before the server was ready, and shows no error: wait for its end, or paste more."
+)
+
+
+def boot_notes(boot: LoggedBoot, outcome: Outcome) -> tuple[str, ...]:
+    """Return what else is to say of a boot.
+
+    Args:
+        boot: As read.
+        outcome: What became of it.
+    """
+    notes = [_NOTES[outcome.kind]] if outcome.kind in _NOTES else []
+    if outcome.kind in ("unknown", "ok") and boot.error is None and not boot.is_ready:
+        notes.append(_CUT)
+    if outcome.is_for_memory and (others := _held_before(boot)) is not None:
+        notes.append(f"{format_bytes(others)} of the card were taken before the engine started.")
+    if boot.num_preemptions and outcome.is_healthy:
+        notes.append(f"Once it served, {boot.num_preemptions:,} requests were sent back to wait.")
+    return tuple(notes)
+
+
+def _held_before(boot: LoggedBoot) -> int | None:
+    """Return what others held of the card, where that is much; None where it is not, or unknown."""
+    if boot.total_bytes is None or boot.free_bytes is None:
+        return None
+    others = boot.total_bytes - boot.free_bytes
+    return others if others > _MANY_OTHERS * boot.total_bytes else None

@@ -1,0 +1,93 @@
+"""A server's load explained: whether it preempts, why, and the flag to change."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from nanoserve.explain.engine_flags import engine_flag
+from nanoserve.explain.preemption import HEADROOM, LoadDiagnosis, diagnose_load
+from nanoserve.explain.serving_metrics import ServingMetrics, read_metrics
+from nanoserve.explain.suggested_fix import Fix
+
+_LIMITED_BY_MEMORY = ("preempting", "preempted earlier", "pool full")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadExplanation:
+    """What a load says.
+
+    Attributes:
+        metrics: The figures.
+        diagnosis: What they mean.
+        fixes: What to change, the likeliest first.
+    """
+
+    metrics: ServingMetrics
+    diagnosis: LoadDiagnosis
+    fixes: tuple[Fix, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """4 where the pool limits the load, 3 where nothing is known, else 0."""
+        if self.diagnosis.kind == "unknown":
+            return 3
+        return 4 if self.diagnosis.kind in _LIMITED_BY_MEMORY else 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {
+            "metrics": asdict(self.metrics),
+            "diagnosis": asdict(self.diagnosis),
+            "fixes": [asdict(fix) for fix in self.fixes],
+            "exit_code": self.exit_code,
+        }
+
+
+def explain_load(text: str, plain: str | None = None) -> LoadExplanation | None:
+    """Explain a page of metrics or a log's periodic lines; None where the text has neither.
+
+    Args:
+        text: As pasted.
+        plain: The same as `log_text.plain_log` makes it, where that is at hand.
+    """
+    metrics = read_metrics(text, plain)
+    if metrics.is_empty:
+        return None
+    diagnosis = diagnose_load(metrics)
+    return LoadExplanation(metrics, diagnosis, _fixes(metrics, diagnosis))
+
+
+def _fixes(metrics: ServingMetrics, diagnosis: LoadDiagnosis) -> tuple[Fix, ...]:
+    makers = {
+        "preempting": (_recommended_slots, _eight_bits),
+        "preempted earlier": (),
+        "pool full": (_eight_bits, _recommended_slots),
+        "slots full": (_recommended_slots,),
+    }.get(diagnosis.kind, ())
+    found = (make(metrics, diagnosis) for make in makers)
+    return tuple(fix for fix in found if fix is not None)
+
+
+def _recommended_slots(metrics: ServingMetrics, diagnosis: LoadDiagnosis) -> Fix | None:
+    slots = diagnosis.recommended_max_num_seqs
+    change = engine_flag(metrics.engine, "slots", slots)
+    if not slots or change is None or metrics.num_running is None or not metrics.pool_usage:
+        return None
+    fit = metrics.num_running / metrics.pool_usage
+    effect = (
+        f"{metrics.num_running:,} requests hold {metrics.pool_usage:.0%} of the pool, so {fit:,.0f} "
+        f"of their present length fit; {HEADROOM:.1%} of that leaves room to grow"
+    )
+    return Fix(change, effect, 0)
+
+
+def _eight_bits(metrics: ServingMetrics, diagnosis: LoadDiagnosis) -> Fix | None:
+    """Halve what each request holds; whether it has 16 bits today, no metric says."""
+    change = engine_flag(metrics.engine, "eight bits")
+    if change is None or metrics.pool_usage is None:
+        return None
+    tokens = "" if metrics.pool_tokens is None else f", {2 * metrics.pool_tokens:,} tokens,"
+    effect = (
+        f"the pool{tokens} holds twice as much if keys and values have 16 bits now: "
+        f"{metrics.pool_usage / 2:.0%} of it would be held"
+    )
+    return Fix(change, effect, 0)

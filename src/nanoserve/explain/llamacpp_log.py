@@ -1,0 +1,186 @@
+"""llama.cpp's start-up log (and ik_llama.cpp's, Ollama's and LM Studio's, which quote it).
+
+Buffers are printed a device at a time; what lies in host memory is left out of the sums.
+
+Source: `llama-context.cpp`, `llama-kv-cache*.cpp`, `llama-model.cpp` and `ggml-cuda.cu` of
+2024 to 2026.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from nanoserve.explain.log_errors import BootMarks, ErrorPattern, StageMark
+from nanoserve.explain.log_format import LogFormat
+from nanoserve.explain.log_patterns import (
+    NUMBER,
+    Figure,
+    count,
+    line_pattern,
+    mib,
+    number,
+    number_after,
+    positions,
+    sized,
+)
+from nanoserve.explain.logged_boot import Findings, LoggedError
+from nanoserve.units import MIB
+
+_SIGNS = (
+    "llama_model_loader:",
+    "llama_context:",
+    "llama_new_context_with_model:",
+    "llama_init_from_model:",
+    "llama_kv_cache",
+    "load_tensors:",
+    "llm_load_tensors:",
+    "model buffer size =",
+    "KV buffer size =",
+    "KV self size =",
+    "compute buffer size =",
+    "ggml_backend_cuda_buffer_type_alloc_buffer",
+    "cudaMalloc failed",
+    "llama-server",
+    "memory.required.kv=",
+    "common_init_from_params",
+    "llama_params_fit",
+)
+_READY = ("server is listening on", "HTTP server listening", "llama runner started in")
+_HOST_DEVICES = ("cpu", "host")
+_BEFORE_CHARS = 500  # between a failed allocation and the line that says what it was for
+
+_OLLAMA = r"=\"?\[?([\d.]{1,12} [KMG]i?B)"  # what its runner estimates before llama.cpp starts
+
+_LINES = (
+    line_pattern("build: ", r"build: (\d{3,6})", Figure("version", str)),
+    line_pattern("general.name", r"general\.name.{0,20}?= (.{1,80}?) llama", Figure("model", str)),
+    number_after("n_ctx =", Figure("max_model_len", count)),
+    number_after("n_seq_max =", Figure("max_num_seqs", count)),
+    number_after("n_batch =", Figure("max_num_batched_tokens", count)),
+    number_after("n_ubatch =", Figure("micro_batch_tokens", count)),
+    line_pattern(
+        "offloaded ",
+        r"offloaded (\d{1,4})/(\d{1,4}) layers to GPU",
+        Figure("num_device_layers", count),
+        Figure("num_layers", count),
+    ),
+    line_pattern("type_k = ", r"type_k = '(\w{2,10})'", Figure("kv_cache_dtype", str)),
+    number_after("kv_size =", Figure("pool_tokens", count, "max")),
+    line_pattern("memory.weights.total=", _OLLAMA, Figure("weight_bytes", sized, "max")),
+    line_pattern("memory.required.kv=", _OLLAMA, Figure("pool_bytes", sized, "max")),
+    line_pattern("memory.graph.full=", _OLLAMA, Figure("activation_bytes", sized, "max")),
+    line_pattern("memory.available=", _OLLAMA, Figure("free_bytes", sized, "max")),
+    line_pattern(
+        "projected to use",
+        rf"use [\d.]{{1,12}} MiB of device memory vs. {NUMBER} MiB of free",
+        Figure("free_bytes", mib, "first"),
+    ),
+    line_pattern("KV self size", rf"size = {NUMBER} MiB", Figure("pool_bytes", mib)),
+    line_pattern(
+        "llama_kv_cache",
+        rf"size = [\d.]{{1,12}} MiB \( ?{NUMBER} cells",
+        Figure("pool_tokens", count, "max"),  # of several caches, the one that holds everything
+    ),
+)
+_BUFFER = re.compile(  # the first versions left `model` out
+    r"(?P<device>[\w.+-]{2,24}) (?:(?P<kind>model|KV|RS|compute) )?buffer size = "
+    r"(?P<mib>[\d.]{1,12}) MiB"
+)
+_BUFFER_FIELDS = {
+    None: "weight_bytes",
+    "model": "weight_bytes",
+    "KV": "pool_bytes",
+    "RS": "pool_bytes",  # recurrent state: what other layers hold of a request
+    "compute": "activation_bytes",
+}
+_FREE = re.compile(r"- (\d{2,7}) MiB free")
+_TOTAL = re.compile(r"(?<!Total )VRAM: (\d{2,7}) MiB")
+_NEEDED = re.compile(r"allocating ([\d.]{1,12}) MiB on device")
+_SPECIFIC = (
+    ErrorPattern("failed to allocate buffer for kv cache", "out of memory", None, "pool"),
+    ErrorPattern("failed to allocate buffer for the KV cache", "out of memory", None, "pool"),
+    ErrorPattern("failed to allocate compute", "out of memory", None, "profile"),
+    ErrorPattern("error loading model: unable to allocate", "out of memory", None, "weights"),
+    ErrorPattern("unknown model architecture", "unsupported", None, "start"),
+    ErrorPattern("error: invalid argument", "option", None, "start"),
+)
+_HINTS = (
+    ErrorPattern("error loading model:", "other error"),
+    ErrorPattern("failed to load model", "unclear"),
+    ErrorPattern("exiting due to model loading error", "unclear"),
+)
+_MALLOC = ErrorPattern("cudaMalloc failed: out of memory", "out of memory")
+_STAGE_MARKS = (
+    StageMark("load_tensors:", "weights"),
+    StageMark("llama_context:", "pool"),
+    StageMark("llama_new_context_with_model:", "pool"),
+    StageMark("llama_init_from_model:", "pool"),
+    StageMark("KV self size", "profile"),
+    StageMark("cells,", "profile"),
+    *(StageMark(anchor, "serving") for anchor in _READY),
+)
+
+
+def _add_buffers(text: str, findings: Findings) -> None:
+    """Add the sums of buffers, and of what the cards had and had free."""
+    for name, (num_bytes, position) in _buffers(text).items():
+        findings.put(name, num_bytes, "last", position)
+    for name, anchor, regex in (
+        ("free_bytes", "MiB free", _FREE),
+        ("total_bytes", "VRAM:", _TOTAL),
+    ):
+        found = list(_around(text, anchor, regex))
+        if found:
+            findings.put(name, sum(size for size, _ in found) * MIB, "first", found[0][1])
+            findings.put("num_devices", len(found), "first")
+
+
+def _buffers(text: str) -> dict[str, tuple[int, int]]:
+    """Sum the buffers of each kind over the GPUs, or over the host where there is no GPU.
+
+    Returns:
+        Bytes, and where the first of them stands, by the field they belong to.
+    """
+    sizes: dict[tuple[bool, str], float] = {}
+    places: dict[tuple[bool, str], int] = {}
+    for position in positions(text, " buffer size ="):
+        match = _BUFFER.search(text, max(0, position - 34), position + 40)
+        size = None if match is None else number(match["mib"])
+        if match is None or size is None:
+            continue
+        is_host = any(word in match["device"].casefold() for word in _HOST_DEVICES)
+        key = (is_host, _BUFFER_FIELDS[match["kind"]])
+        sizes[key] = sizes.get(key, 0.0) + size
+        places.setdefault(key, position)
+    on_host = not any(not is_host for is_host, _ in sizes)
+    return {
+        key[1]: (round(size * MIB), places[key]) for key, size in sizes.items() if key[0] == on_host
+    }
+
+
+def _around(text: str, anchor: str, regex: re.Pattern[str]) -> Iterator[tuple[int, int]]:
+    """Yield the number an expression finds around each of an anchor's places, and the place."""
+    for position in positions(text, anchor):
+        match = regex.search(text, max(0, position - 12), position + len(anchor) + 14)
+        if match is not None:
+            yield int(match[1]), position
+
+
+def _add_need(text: str, error: LoggedError) -> LoggedError:
+    """Add what was asked for: it stands in the line before the one that says for what."""
+    start = max(0, (error.position or 0) - _BEFORE_CHARS)
+    asked = list(_NEEDED.finditer(text, start, (error.position or 0) + _BEFORE_CHARS))
+    is_memory = error.kind == "out of memory" and error.need_bytes is None
+    return replace(error, need_bytes=mib(asked[0][1])) if asked and is_memory else error
+
+
+LLAMACPP_LOG = LogFormat(
+    engine="llama.cpp",
+    signs=_SIGNS,
+    start="llama_model_loader: loaded meta data",
+    ready=_READY,
+    lines=_LINES,
+    marks=BootMarks(_SPECIFIC, _STAGE_MARKS, (), (_MALLOC, *_HINTS)),
+    add_figures=_add_buffers,
+    amend_error=_add_need,
+)

@@ -1,0 +1,191 @@
+"""What stopped a boot: failed allocations and refusals, and what was being done then.
+
+Knows PyTorch's wording of a failed allocation, which vLLM and SGLang share; each engine
+brings its own refusals and its own marks of where a boot stands.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from nanoserve.explain.log_patterns import WINDOW, count, positions, sized, sized_or_gib
+from nanoserve.explain.logged_boot import ErrorKind, LoggedError, Stage
+
+_TEXT_CHARS = 300
+_TRACE_CHARS = 12_000  # a failed allocation's traceback stands in so much text before it
+_OUT_OF_MEMORY = (
+    "CUDA out of memory",
+    "HIP out of memory",
+    "NPU out of memory",
+    "XPU out of memory",
+    "CUDA error: out of memory",
+    "OutOfMemoryError",
+    "CUDA_ERROR_OUT_OF_MEMORY",
+    "cudaErrorMemoryAllocation",
+    "hipErrorOutOfMemory",
+    "RESOURCE_EXHAUSTED",
+    "Memory_Allocation_Failure",
+)
+_SIZE = r"([\d.,]{1,20}\s?[KMG]i?B)"
+_TRIED = re.compile(rf"[Tt]ried to allocate {_SIZE}")
+_FREE = re.compile(rf"(?:of which {_SIZE} is free|{_SIZE} free)")
+_TOTAL = re.compile(rf"(?:total capacity of {_SIZE}|{_SIZE} total capacity)")
+_OWN = re.compile(rf"this process has {_SIZE} memory in use")
+
+
+class StageMark(NamedTuple):
+    """Text after which a boot is in a stage."""
+
+    anchor: str
+    stage: Stage
+
+
+class ErrorPattern(NamedTuple):
+    """One refusal an engine prints.
+
+    Attributes:
+        anchor: Text that the line holds.
+        kind: What it means.
+        regex: Searched from the anchor on; groups are named after `LoggedError`'s fields.
+        stage: During what it is raised; None: where the boot stands.
+        needs_figures: Whether the anchor alone, without the expression, is no refusal.
+    """
+
+    anchor: str
+    kind: ErrorKind
+    regex: re.Pattern[str] | None = None
+    stage: Stage | None = None
+    needs_figures: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BootMarks:
+    """How one engine's log shows where a boot stands and what refused it.
+
+    Attributes:
+        refusals: What the engine itself refuses a boot with.
+        stages: Text that says where the boot stands.
+        traced_stages: The same from names of functions in a traceback; these win.
+        hints: What is printed whatever stopped the boot; asked last.
+    """
+
+    refusals: tuple[ErrorPattern, ...]
+    stages: tuple[StageMark, ...]
+    traced_stages: tuple[StageMark, ...] = ()
+    hints: tuple[ErrorPattern, ...] = ()
+
+
+def find_error(text: str, marks: BootMarks) -> LoggedError | None:
+    """Return the first refusal or failed allocation; None where there is neither.
+
+    What comes first is the cause; what follows are other processes noticing.
+
+    Args:
+        text: One boot, plain.
+        marks: Of its engine.
+    """
+    refused = _first_refusal(text, marks.refusals)
+    failed = _first_failed_allocation(text)
+    if refused is not None and (failed is None or refused[0] <= failed):
+        return _refusal(text, refused, marks)
+    if failed is None:
+        return None
+    return _failed_allocation(text, failed, stage_at(text, failed, marks))
+
+
+def find_hint(
+    text: str, patterns: tuple[ErrorPattern, ...], marks: BootMarks
+) -> LoggedError | None:
+    """Return the first of some patterns: what stopped a boot that no engine refused."""
+    found = _first_refusal(text, patterns)
+    return None if found is None else _refusal(text, found, marks)
+
+
+def total_of_failure(text: str) -> tuple[int | None, int | None]:
+    """Return the device's total as the first failed allocation says it, and where it stands."""
+    failed = _first_failed_allocation(text)
+    window = "" if failed is None else text[failed : failed + WINDOW]
+    return _first_size(_TOTAL, window), failed
+
+
+def stage_at(text: str, position: int, marks: BootMarks) -> Stage:
+    """Return what the boot was doing at a place in its log."""
+    start = max(0, position - _TRACE_CHARS)
+    is_traced = text.rfind("Traceback", start, position)
+    if is_traced >= 0:
+        traced = _last_mark(text, is_traced, position, marks.traced_stages)
+        if traced is not None:
+            return traced
+    return _last_mark(text, 0, position, marks.stages) or "start"
+
+
+def _last_mark(text: str, start: int, end: int, marks: tuple[StageMark, ...]) -> Stage | None:
+    found = [(text.rfind(mark.anchor, start, end), mark.stage) for mark in marks]
+    position, stage = max(found, key=lambda pair: pair[0], default=(-1, None))
+    return stage if position >= 0 else None
+
+
+def _first_failed_allocation(text: str) -> int | None:
+    found = (text.find(anchor) for anchor in _OUT_OF_MEMORY)
+    return min((position for position in found if position >= 0), default=None)
+
+
+def _failed_allocation(text: str, position: int, stage: Stage) -> LoggedError:
+    window = text[position : position + WINDOW]
+    have, own = _first_size(_FREE, window), _first_size(_OWN, window)
+    total = _first_size(_TOTAL, window)
+    known = total is not None and have is not None and own is not None
+    return LoggedError(
+        "out of memory",
+        window[:_TEXT_CHARS].strip(),
+        stage,
+        need_bytes=_first_size(_TRIED, window),
+        have_bytes=have,
+        others_bytes=max(0, total - have - own) if known else None,  # type: ignore[operator]
+        position=position,
+    )
+
+
+_Refusal = tuple[int, ErrorPattern, re.Match[str] | None]
+
+
+def _first_refusal(text: str, patterns: tuple[ErrorPattern, ...]) -> _Refusal | None:
+    found = (one for one in (_refused_by(text, pattern) for pattern in patterns) if one is not None)
+    return min(found, key=lambda refusal: refusal[0], default=None)
+
+
+def _refused_by(text: str, pattern: ErrorPattern) -> _Refusal | None:
+    """Return the first place of a pattern, where its figures are if it needs them."""
+    for position in positions(text, pattern.anchor):
+        match = pattern.regex and pattern.regex.search(text, position, position + WINDOW)
+        if match or not pattern.needs_figures:
+            return position, pattern, match or None
+    return None
+
+
+def _refusal(text: str, found: _Refusal, marks: BootMarks) -> LoggedError:
+    position, pattern, match = found
+    stage = pattern.stage or stage_at(text, position, marks)
+    quote = text[position : position + _TEXT_CHARS].strip()
+    error = LoggedError(pattern.kind, quote, stage, position=position)
+    groups = match.groupdict() if match else {}
+    figures: dict[str, Any] = {
+        name: _READERS[name](group) for name, group in groups.items() if group is not None
+    }
+    return replace(error, **figures)
+
+
+_READERS: dict[str, Callable[[str], int | None]] = {
+    "need_tokens": count,
+    "have_tokens": count,
+    "fitting_len": count,
+    "fitting_seqs": count,
+    "need_bytes": sized_or_gib,
+    "have_bytes": sized_or_gib,
+}
+
+
+def _first_size(regex: re.Pattern[str], window: str) -> int | None:
+    match = regex.search(window)
+    return None if match is None else sized(next(group for group in match.groups() if group))

@@ -1,0 +1,192 @@
+"""What a running server says of its load: pasted Prometheus text, or lines of its log.
+
+Reads vLLM's, SGLang's and this server's names, of one scrape or of several pasted one after
+the other. Never raises, whatever the text. What the figures mean is `preemption`'s.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+
+from nanoserve.explain.log_patterns import (
+    NUMBER,
+    Figure,
+    count,
+    find_figures,
+    line_pattern,
+    number,
+)
+from nanoserve.explain.log_text import plain_log
+from nanoserve.explain.logged_boot import Findings
+
+_MAX_SERIES = 10_000
+_COUNTERS = {
+    "num_preemptions_total": "num_preemptions",
+    "num_preemptions": "num_preemptions",
+    "num_retracted_reqs_total": "num_preemptions",
+    "num_retracted_requests_total": "num_preemptions",
+    "request_success_total": "num_finished",
+    "num_requests_total": "num_finished",
+    "generation_tokens_total": "generation_tokens",
+}
+_GAUGES = {
+    "num_requests_running": "num_running",
+    "num_running_reqs": "num_running",
+    "num_requests_waiting": "num_waiting",
+    "num_queue_reqs": "num_waiting",
+    "queue_req": "num_waiting",
+    "num_requests_swapped": "num_waiting",
+    "num_retracted_reqs": "num_preemptions",
+    "kv_cache_usage_perc": "pool_usage",
+    "gpu_cache_usage_perc": "pool_usage",
+    "token_usage": "pool_usage",
+    "max_total_num_tokens": "pool_tokens",
+    "max_running_requests": "max_num_seqs",
+}
+_LARGEST = ("pool_usage", "pool_tokens", "max_num_seqs")  # of several engines, the largest
+_ENGINES = ("vllm", "sglang", "nanoserve")
+_PREFIXES = tuple(f"{engine}{mark}" for engine in _ENGINES for mark in (":", "_"))
+_PERCENT = 100.0
+_CONFIG = re.compile(r"cache_config_info\{[^\n]{0,2000}")
+_BLOCKS, _BLOCK_SIZE = (
+    re.compile(r'num_gpu_blocks="(\d{1,12})"'),
+    re.compile(r'block_size="(\d{1,6})"'),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServingMetrics:
+    """A server's load. A figure nobody gave is None.
+
+    Attributes:
+        engine: `vllm`, `sglang` or `nanoserve`.
+        num_preemptions: Requests sent back to wait: between the first and the last scrape
+            where there are several, since the start otherwise.
+        num_finished: Requests finished, over the same time.
+        generation_tokens: Tokens sampled, over the same time.
+        num_running: Requests that hold blocks, in the last scrape; of a log, the most seen.
+        num_waiting: Requests that wait, likewise.
+        pool_usage: Share of the pool that is held, 0 to 1, likewise; of several engines, the
+            fullest.
+        pool_tokens: Tokens that the pool holds.
+        max_num_seqs: Most requests at once.
+    """
+
+    engine: str | None = None
+    num_preemptions: int | None = None
+    num_finished: int | None = None
+    generation_tokens: int | None = None
+    num_running: int | None = None
+    num_waiting: int | None = None
+    pool_usage: float | None = None
+    pool_tokens: int | None = None
+    max_num_seqs: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the text held no figure of a load."""
+        return self.num_running is None and self.pool_usage is None and not self.num_preemptions
+
+
+def read_metrics(text: str, plain: str | None = None) -> ServingMetrics:
+    """Return what a scrape, several, or a log's periodic lines say.
+
+    Args:
+        text: Anything.
+        plain: The same as `log_text.plain_log` makes it, where that is at hand.
+    """
+    scraped = _read_scrapes(text)
+    if not scraped.is_empty:
+        return scraped
+    return _read_log_lines(plain_log(text).text if plain is None else plain)
+
+
+def _read_scrapes(text: str) -> ServingMetrics:
+    """Sum each name over its label sets, the pool's usage apart: there the fullest counts."""
+    series: dict[str, list[float]] = {}
+    is_page = any(prefix in text for prefix in _PREFIXES)
+    for line in text.splitlines() if is_page else ():
+        sample = _sample(line.strip())
+        if sample is not None and (sample[0] in series or len(series) < _MAX_SERIES):
+            series.setdefault(sample[0], []).append(sample[1])
+    totals: dict[str, float] = {}
+    engine = None
+    for key, values in series.items():
+        name, field = _field(key)
+        engine = engine or next(one for one in _ENGINES if key.startswith(one))
+        if field is None:
+            continue
+        is_counter = name in _COUNTERS
+        value = max(0.0, values[-1] - values[0]) if is_counter and len(values) > 1 else values[-1]
+        old = totals.get(field, 0.0)
+        totals[field] = max(old, value) if field in _LARGEST else old + value
+    pool_tokens = _configured_tokens(text)
+    if pool_tokens:
+        totals.setdefault("pool_tokens", pool_tokens)
+    return _metrics(engine, totals)
+
+
+def _configured_tokens(text: str) -> int | None:
+    """Return the pool's tokens from the labels vLLM hangs its settings on."""
+    config = _CONFIG.search(text)
+    blocks = config and _BLOCKS.search(config[0])
+    block_size = config and _BLOCK_SIZE.search(config[0])
+    return int(blocks[1]) * int(block_size[1]) if blocks and block_size else None
+
+
+def _sample(line: str) -> tuple[str, float] | None:
+    """Return a sample's name with its labels, and its value."""
+    if not line.startswith(_PREFIXES):
+        return None
+    end = line.rfind("}") + 1 or line.find(" ")
+    words = line[end:].split(maxsplit=1) if end > 0 else []
+    value = number(words[0]) if words else None
+    return None if value is None or not math.isfinite(value) else (line[:end], value)
+
+
+def _field(key: str) -> tuple[str, str | None]:
+    name = key.split("{", 1)[0].strip()
+    bare = next(name.removeprefix(prefix) for prefix in _PREFIXES if name.startswith(prefix))
+    return bare, _COUNTERS.get(bare) or _GAUGES.get(bare)
+
+
+_LOG_LINES = (
+    line_pattern("Running: ", rf"Running: {NUMBER} req", Figure("num_running", count, "max")),
+    line_pattern("Waiting: ", rf"Waiting: {NUMBER} req", Figure("num_waiting", count, "max")),
+    line_pattern("Pending: ", rf"Pending: {NUMBER} req", Figure("num_waiting", count, "max")),
+    line_pattern(
+        "KV cache usage: ", rf"GPU KV cache usage: {NUMBER}%", Figure("percent", number, "max")
+    ),
+    line_pattern("GPU KV cache usage: ", rf"usage: {NUMBER}%", Figure("percent", number, "max")),
+    line_pattern("#running-req: ", rf"#running-req: {NUMBER}", Figure("num_running", count, "max")),
+    line_pattern("#queue-req: ", rf"#queue-req: {NUMBER}", Figure("num_waiting", count, "max")),
+    line_pattern("token usage: ", rf"token usage: {NUMBER}", Figure("pool_usage", number, "max")),
+    line_pattern("max_total_num_tokens=", rf"={NUMBER}", Figure("pool_tokens", count)),
+    line_pattern("KV cache size:", rf"size: {NUMBER} tokens", Figure("pool_tokens", count)),
+    line_pattern(
+        "num_cumulative_preemption",
+        rf"preemption[=:] ?{NUMBER}",
+        Figure("num_preemptions", count, "max"),
+    ),
+)
+
+
+def _read_log_lines(plain: str) -> ServingMetrics:
+    findings = Findings()
+    find_figures(plain, _LOG_LINES, findings)
+    values = {name: float(value) for name, value in findings.values.items() if value is not None}
+    percent = values.pop("percent", None)
+    if percent is not None:
+        values["pool_usage"] = percent / _PERCENT
+    retractions = plain.count("Retract requests.")
+    if retractions:
+        values["num_preemptions"] = retractions
+    is_sglang = "#running-req" in plain or "token usage:" in plain
+    return _metrics(("sglang" if is_sglang else "vllm") if values else None, values)
+
+
+def _metrics(engine: str | None, values: dict[str, float]) -> ServingMetrics:
+    usage = values.pop("pool_usage", None)
+    counts = {name: int(value) for name, value in values.items() if 0 <= value < 1e15}
+    usage = None if usage is None else min(1.0, max(0.0, usage))
+    return ServingMetrics(engine=engine, pool_usage=usage, **counts)

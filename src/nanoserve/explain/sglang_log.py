@@ -1,0 +1,146 @@
+"""SGLang's start-up log, from 0.2 to 0.5. Its "GB" are GiB.
+
+Source: `model_runner.py`, `memory_pool.py`, `cuda_graph_runner.py` and `scheduler.py` over
+these versions.
+"""
+
+from nanoserve.explain.log_errors import BootMarks, ErrorPattern, StageMark
+from nanoserve.explain.log_format import LogFormat
+from nanoserve.explain.log_patterns import (
+    NUMBER,
+    QUOTED,
+    Figure,
+    count,
+    find_figures,
+    gib,
+    line_pattern,
+    number_after,
+    share,
+)
+from nanoserve.explain.logged_boot import Findings
+
+_SIGNS = (
+    "server_args=",
+    "sglang",
+    "Load weight begin",
+    "Load weight end",
+    "KV Cache is allocated",
+    "Memory pool end",
+    "max_total_num_tokens=",
+    "Capture cuda graph",
+    "The server is fired up",
+    "--mem-fraction-static",
+)
+_READY = "The server is fired up"
+
+_LINES = (
+    line_pattern("model_path=", rf"model_path={QUOTED}", Figure("model", str, "first")),
+    line_pattern("sglang version", r"version:? v?([\w.+-]{3,40})", Figure("version", str)),
+    number_after("tp_size=", Figure("tensor_parallel", count)),
+    number_after("mem_fraction_static=", Figure("utilization", share)),
+    line_pattern(
+        "--mem-fraction-static", rf"-static[= ]{NUMBER}(?![\w.])", Figure("utilization", share)
+    ),
+    line_pattern(
+        "kv_cache_dtype=", r"kv_cache_dtype=['\"]?(\w{2,30})", Figure("kv_cache_dtype", str)
+    ),
+    line_pattern(
+        "Load weight begin", rf"avail mem={NUMBER}\s?GB", Figure("free_bytes", gib, "min")
+    ),
+    line_pattern(
+        "Load weight end",
+        rf"Load weight end.{{0,300}}?mem usage={NUMBER}\s?GB",
+        Figure("weight_bytes", gib, "max"),
+    ),
+    line_pattern(
+        "KV Cache is allocated",
+        rf"#tokens: {NUMBER},",
+        Figure("pool_tokens", count, "max"),  # a draft model's pool is the smaller one
+    ),
+    number_after("max_total_num_tokens=", Figure("pool_tokens", count, "min")),
+    number_after("available_gpu_mem=", Figure("left_bytes", gib, "min")),
+    number_after("context_len=", Figure("max_model_len", count)),
+    number_after("context_length=", Figure("max_model_len", count)),
+    number_after("max_running_requests=", Figure("max_num_seqs", count)),
+    number_after("chunked_prefill_size=", Figure("max_num_batched_tokens", count)),
+    line_pattern(
+        "Load weight end", rf"avail mem={NUMBER}\s?GB", Figure("loaded_free_bytes", gib, "min")
+    ),
+    line_pattern(
+        "Capture cuda graph end",
+        rf"Capture cuda graph end.{{0,60}}?mem usage={NUMBER}\s?GB",
+        Figure("graph_bytes", gib, "max"),
+    ),
+)
+_POOL_LINES = (
+    line_pattern(
+        "KV Cache is allocated",
+        rf"K(?: size)?:? {NUMBER}\s?GB, V(?: size)?:? {NUMBER}\s?GB",
+        Figure("key_bytes", gib, "max"),
+        Figure("value_bytes", gib, "max"),
+    ),
+    line_pattern(
+        "KV Cache is allocated", rf"KV size: {NUMBER}\s?GB", Figure("pool_bytes", gib, "max")
+    ),
+)
+_REFUSALS = (
+    ErrorPattern("Not enough memory. Please try to increase", "no room for pool", None, "pool"),
+    ErrorPattern("Not enough memory; please try to increase", "no room for pool", None, "pool"),
+    ErrorPattern("Not enough memory to allocate KV cache", "no room for pool", None, "pool"),
+    ErrorPattern("max_mamba_cache_size is too small", "too many requests for state", None, "pool"),
+    ErrorPattern("The memory capacity is unbalanced", "memory changed while measuring"),
+    ErrorPattern("Unsupported architectures", "unsupported", None, "start"),
+    ErrorPattern("are not supported for now", "unsupported", None, "start"),
+    ErrorPattern("error: unrecognized arguments", "option", None, "start"),
+)
+_STAGE_MARKS = (
+    StageMark("Load weight begin", "weights"),
+    StageMark("Load weight end", "pool"),
+    StageMark("Memory pool end", "capture"),
+    StageMark("KV Cache is allocated", "pool"),
+    StageMark("Capture cuda graph begin", "capture"),
+    StageMark("Capture cuda graph failed", "capture"),
+    StageMark("Capture cuda graph end", "serving"),
+    StageMark(_READY, "serving"),
+)
+_TRACE_MARKS = (
+    StageMark("in load_model", "weights"),
+    StageMark("in init_memory_pool", "pool"),
+    StageMark("in _create_buffers", "pool"),
+    StageMark("in init_device_graphs", "capture"),
+    StageMark("in init_cuda_graphs", "capture"),
+    StageMark("in capture_one_batch_size", "capture"),
+)
+
+
+def _add_pool(text: str, findings: Findings) -> None:
+    """Sum keys and values, and take weights from what was free before and after them."""
+    parts = Findings()
+    find_figures(text, _POOL_LINES, parts)
+    keys, values = parts.values.get("key_bytes"), parts.values.get("value_bytes")
+    if isinstance(keys, int) and isinstance(values, int):
+        findings.put("pool_bytes", keys + values, "last", parts.positions["key_bytes"])
+    else:
+        findings.put(
+            "pool_bytes", parts.values.get("pool_bytes"), "last", parts.positions.get("pool_bytes")
+        )
+    before, after = findings.values.get("free_bytes"), findings.values.get("loaded_free_bytes")
+    if isinstance(before, int) and isinstance(after, int):
+        position = findings.positions["loaded_free_bytes"]
+        findings.put("weight_bytes", before - after, "first", position)
+
+
+SGLANG_LOG = LogFormat(
+    engine="sglang",
+    signs=_SIGNS,
+    start="server_args=",
+    ready=(_READY,),
+    lines=_LINES,
+    marks=BootMarks(
+        _REFUSALS,
+        _STAGE_MARKS,
+        _TRACE_MARKS,
+        (ErrorPattern("Capture cuda graph failed", "unclear", None, "capture"),),
+    ),
+    add_figures=_add_pool,
+)

@@ -1,0 +1,135 @@
+"""TensorRT-LLM's start-up log, 0.9 to 1.2, from the C++ runtime and from PyTorch.
+
+Source: `kvCacheManager.cpp`, `trtGptModelInflightBatching.cpp`, `_util.py` (KV cache
+creator) and `model_loader.py`.
+"""
+
+import re
+
+from nanoserve.explain.log_errors import BootMarks, ErrorPattern, StageMark
+from nanoserve.explain.log_format import LogFormat
+from nanoserve.explain.log_patterns import (
+    NUMBER,
+    Figure,
+    count,
+    gib,
+    line_pattern,
+    number_after,
+    setting,
+    share,
+    sized,
+)
+from nanoserve.explain.logged_boot import Findings
+
+_SIGNS = (
+    "[TensorRT-LLM]",
+    "[TRT-LLM]",
+    "TensorRT-LLM",
+    "[MemUsageChange]",
+    "for max tokens in paged KV cache",
+    "paged kv cache: total",
+    "KV cache primary pool",
+    "Number of tokens per block",
+    "bytes for k/v cache",
+    "Loaded engine size:",
+    "TRTGptModel ",
+    "CUDA runtime error in",
+    "Max KV cache pages per sequence",
+    "tokens in paged KV cache",
+)
+_READY = ("Engine loaded and ready to serve", "Application startup complete", "Executor started")
+_SIZE = r"(-?[\d.,]{1,20}\s?[KMG]i?B)"
+
+_LINES = (
+    line_pattern("TensorRT-LLM version:", r"version: v?([\w.+-]{3,40})", Figure("version", str)),
+    line_pattern("TensorRT LLM version:", r"version: v?([\w.+-]{3,40})", Figure("version", str)),
+    line_pattern(
+        "paged kv cache: total",
+        rf"total: {_SIZE}, available: {_SIZE}",
+        Figure("total_bytes", sized, "min"),
+        Figure("free_bytes", sized, "min"),
+    ),
+    line_pattern("device total memory", rf"memory {_SIZE}", Figure("total_bytes", sized, "min")),
+    number_after("fraction is set", Figure("utilization", share)),
+    *setting("free_gpu_memory_fraction", Figure("utilization", share)),
+    line_pattern("Allocate ", r"Allocate (\d{4,15} bytes) for k/v", Figure("pool_bytes", sized)),
+    line_pattern(
+        "Using ", r"Using (\d{1,12}) tokens in paged KV cache", Figure("pool_tokens", count)
+    ),
+    line_pattern("Loaded engine size:", rf"size: {_SIZE}", Figure("weight_bytes", sized, "max")),
+    line_pattern(
+        "Memory used after loading model weights (inside torch)",
+        rf"\) in memory usage profiling: {_SIZE}",
+        Figure("weight_bytes", sized, "max"),
+    ),
+    line_pattern(
+        "for max tokens in paged KV cache",
+        rf"cache \({NUMBER}\)",
+        Figure("pool_tokens", count, "min"),
+    ),
+    line_pattern(
+        "Allocated", rf"Allocated {_SIZE} for max tokens", Figure("pool_bytes", sized, "min")
+    ),
+    number_after("KV cache primary pool:", Figure("num_blocks", count, "min")),
+    number_after("blocks in KV cache:", Figure("num_blocks", count, "min")),
+    number_after("primary blocks=", Figure("num_blocks", count, "min")),
+    number_after("tokens per block:", Figure("block_size", count)),
+    number_after("max_seq_len=", Figure("max_model_len", count)),
+    number_after("Adjusted max_seq_len to", Figure("max_model_len", count)),
+    number_after("maxSequenceLen:", Figure("max_model_len", count)),
+    number_after("max_num_requests=", Figure("max_num_seqs", count)),
+    number_after("maxBatchSize:", Figure("max_num_seqs", count)),
+    number_after("max_num_tokens=", Figure("max_num_batched_tokens", count)),
+    number_after("maxNumTokens:", Figure("max_num_batched_tokens", count)),
+    line_pattern(
+        "Allocated",
+        rf"Allocated {_SIZE} for execution context",
+        Figure("activation_bytes", sized, "max"),
+    ),
+    line_pattern(
+        "(torch + non-torch):", rf"\): {NUMBER} GiB", Figure("consumed_bytes", gib, "max")
+    ),
+)
+_MALLOC = re.compile(r"CUDA runtime error in .{0,160}?: out of memory")
+_REQUESTED = re.compile(r"memory \((?P<need_bytes>\d{1,15} bytes)\) could not be allocated")
+_REFUSALS = (
+    ErrorPattern("CUDA runtime error in", "out of memory", _MALLOC, None, True),
+    ErrorPattern("Requested amount of GPU memory", "out of memory", _REQUESTED),
+    ErrorPattern("Insufficient memory for KV cache", "no room for pool", None, "pool"),
+    ErrorPattern("Cannot allocate memory for the KV cache", "no room for pool", None, "pool"),
+    ErrorPattern("No memory available to allocate KV cache", "no room for pool", None, "pool"),
+    ErrorPattern("Unsupported model architecture", "unsupported", None, "start"),
+    ErrorPattern("Unknown architecture for AutoModelForCausalLM", "unsupported", None, "start"),
+)
+_STAGE_MARKS = (
+    StageMark("Loading weights", "weights"),
+    StageMark("Loaded engine size", "weights"),
+    StageMark("Allocated", "profile"),
+    StageMark("Memory usage when calculating max tokens", "pool"),
+    StageMark("KV cache primary pool", "pool"),
+    StageMark("Peak memory during memory usage profiling", "pool"),
+    StageMark("Estimated max tokens in KV cache", "pool"),
+    StageMark("for max tokens in paged KV cache", "capture"),
+    StageMark("CUDA graph", "capture"),
+    *(StageMark(anchor, "serving") for anchor in _READY),
+)
+
+_PAGES = re.compile(r"pages per sequence: (\d{1,9})")
+
+
+def _length_of_pages(text: str, findings: Findings) -> None:
+    """Take the longest length from the pages a sequence may have, where nothing else says it."""
+    pages, block_size = _PAGES.search(text), findings.values.get("block_size")
+    if pages is not None and isinstance(block_size, int):
+        findings.put("max_model_len", int(pages[1]) * block_size, "first", pages.start())
+
+
+TENSORRT_LOG = LogFormat(
+    engine="tensorrt-llm",
+    signs=_SIGNS,
+    start="TensorRT-LLM version:",
+    ready=_READY,
+    lines=_LINES,
+    marks=BootMarks(_REFUSALS, _STAGE_MARKS),
+    add_figures=_length_of_pages,
+)

@@ -1,0 +1,71 @@
+"""Every printed formula comes to its figure, and every figure of a plan has one."""
+
+import pytest
+
+from nanoserve.capacity.cache_cost import GroupedCost
+from nanoserve.capacity.kv_formulas import blocks_formula, layer_formulas
+from nanoserve.capacity.plan_formulas import formula_lines, plan_formulas
+from nanoserve.plan.formula import evaluate
+from nanoserve.plan.kv_layout import full_bytes_per_token, state_bytes_per_request
+from nanoserve.spec.presets import preset_names
+from tests.planner import planned
+
+ENGINES = ("vllm", "vllm@0.6.3", "vllm@0.9", "vllm@0.21", "sglang", "tensorrt-llm", "llama.cpp")
+
+
+@pytest.mark.parametrize("model", preset_names())
+def test_what_is_printed_is_what_was_computed(model: str) -> None:
+    """For each engine: texts evaluate to values, lines to their formulas, parts to the total."""
+    for engine in ENGINES:
+        plan = planned(model, "8x h200", tp=1, pp=2, engine=engine)
+        for formula in plan_formulas(plan):
+            assert evaluate(formula.substituted) == formula.value, formula
+        for line in plan.lines:
+            assert line.formula is None or line.formula.value == line.size.mid, line
+        inside = sum(line.size.mid for line in plan.lines if line.is_inside)
+        assert inside == plan.stage.total_bytes, engine
+
+
+@pytest.mark.parametrize("model", preset_names())
+def test_layers_add_up(model: str) -> None:
+    """Bytes of a token by kind of layer sum to the layout's own figure, states likewise."""
+    plan = planned(model, "8x h200", tp=1)
+    shape, cache = plan.stage.shape, plan.choices.cache
+    formulas = list(layer_formulas(shape, cache))
+    tokens = sum(one.value for one in formulas if "token" in one.name.split(" in ")[0])
+    states = sum(one.value for one in formulas if "state" in one.name)
+
+    assert tokens == full_bytes_per_token(shape, cache)
+    assert states == state_bytes_per_request(shape, cache)
+
+
+@pytest.mark.parametrize("model", preset_names())
+@pytest.mark.parametrize("holding", ["steady", "admitted"])
+def test_blocks_are_those_of_the_groups(model: str, holding: str) -> None:
+    """The written sum over groups is the groups' own."""
+    cost = planned(model, "8x h200", tp=1).stage.cost
+    assert isinstance(cost, GroupedCost)
+
+    for num_tokens in (1, 100, 8192, 100_000):
+        blocks = cost.groups.request_blocks(
+            num_tokens,
+            cost.cache,
+            holding=holding,  # type: ignore[arg-type]
+        )
+        assert blocks_formula(cost, num_tokens, holding).value == blocks  # type: ignore[arg-type]
+
+
+def test_explanations_name_the_keys() -> None:
+    """The text has the config's own spelling of what was read, with its value."""
+    text = "\n".join(formula_lines(planned("deepseek-v3", "8x h200")))
+
+    assert "n_routed_experts = 256" in text
+    assert "kv_lora_rank = 512" in text
+    assert "= 61 * ((512 + 64) * 2)" in text
+
+
+def test_small_sizes_are_bytes_alone() -> None:
+    """12,288 bytes are not 0.0 MiB."""
+    plan = planned("qwen3-next-80b", "2x h100")
+
+    assert not any("(0.0 MiB)" in line for line in formula_lines(plan))

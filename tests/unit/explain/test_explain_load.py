@@ -1,0 +1,73 @@
+"""A load explained, and the flag to change."""
+
+import pytest
+
+from nanoserve.explain.explain_load import explain_load
+
+VLLM = """\
+vllm:num_preemptions_total{{engine="0"}} {preemptions}
+vllm:num_requests_running{{engine="0"}} {running}
+vllm:num_requests_waiting{{engine="0"}} {waiting}
+vllm:{usage}{{engine="0"}} {held}
+"""
+
+
+def page(**values: object) -> str:
+    figures = {"preemptions": 0, "running": 40, "waiting": 0, "usage": "kv_cache_usage_perc"}
+    return VLLM.format(**{**figures, "held": 0.97, **values})
+
+
+@pytest.mark.parametrize("usage", ["kv_cache_usage_perc", "gpu_cache_usage_perc"])
+def test_a_server_that_preempts_takes_fewer_requests(usage: str) -> None:
+    """40 requests hold 97 %: 41 fit, 38 leave room; in either version's names."""
+    load = explain_load(page(preemptions=7, usage=usage))
+
+    assert load is not None
+    assert (load.diagnosis.kind, load.exit_code) == ("preempting", 4)
+    assert load.fixes[0].change == "--max-num-seqs 38"
+    assert load.fixes[1].change == "--kv-cache-dtype fp8"
+
+
+def test_a_queue_before_an_idle_pool_is_no_matter_of_memory() -> None:
+    """More slots would be taken."""
+    load = explain_load(page(waiting=9, held=0.25))
+
+    assert load is not None
+    assert (load.diagnosis.kind, load.exit_code) == ("slots full", 0)
+    assert load.fixes[0].change == "--max-num-seqs 148"
+
+
+def test_a_full_pool_with_a_queue() -> None:
+    """A larger pool comes first."""
+    load = explain_load(page(waiting=9))
+
+    assert load is not None
+    assert (load.diagnosis.kind, load.exit_code) == ("pool full", 4)
+    assert load.fixes[0].change == "--kv-cache-dtype fp8"
+
+
+def test_sglang_retracts() -> None:
+    """Its names, its flags; older ones carry an underscore."""
+    for mark in (":", "_"):
+        load = explain_load(
+            f"sglang{mark}num_running_reqs 20\nsglang{mark}token_usage 0.98\n"
+            f"sglang{mark}num_retracted_reqs 3\nsglang{mark}max_running_requests 64\n"
+        )
+
+        assert load is not None
+        assert load.diagnosis.kind == "preempting"
+        assert load.fixes[0].change == "--max-running-requests 18"
+        assert load.metrics.max_num_seqs == 64
+
+
+def test_a_page_of_something_else_is_none() -> None:
+    """Neither metrics nor a log."""
+    assert explain_load("process_cpu_seconds_total 12.5\n") is None
+
+
+def test_a_load_is_json() -> None:
+    """Figures, diagnosis and changes."""
+    load = explain_load(page(preemptions=7))
+
+    assert load is not None
+    assert load.as_dict()["metrics"]["num_running"] == 40

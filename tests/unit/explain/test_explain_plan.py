@@ -1,0 +1,59 @@
+"""What a plan of the model adds to an explained log."""
+
+from nanoserve.explain.explain import LACKING, Explanation, explain_log
+from nanoserve.explain.explain_plan import with_plan
+from nanoserve.spec.gpu_names import find_gpu
+from nanoserve.spec.read_model import read_planned_model
+
+START = "Initializing a V1 LLM engine (v0.11.0) with config: model='m', max_seq_len={length}\n"
+NO_ROOM = "ValueError: No available memory for the cache blocks.\n"
+
+
+def planned(text: str, model: str, gpu: str, length: int = 8192) -> Explanation:
+    card = find_gpu(gpu)
+    explanation = explain_log(START.format(length=length) + text, card.memory_bytes)
+    return with_plan(explanation, read_planned_model(model), card)
+
+
+def test_changes_are_planned_where_the_log_lacks_figures() -> None:
+    """An 8B model in 16 bits on 16 GB: eight bits a weight or a second card would do."""
+    explanation = planned(NO_ROOM, "llama-3.1-8b", "RTX 4080")
+
+    changes = [fix.change for fix in explanation.fixes]
+    assert "--quantization fp8" in changes
+    assert "--tensor-parallel-size 2" in changes
+    assert all(fix.effect.startswith("planned again: weights ") for fix in explanation.fixes)
+    assert LACKING not in explanation.notes
+    assert "A plan of meta-llama/Llama-3.1-8B" in explanation.notes[-1]
+
+
+def test_the_logs_own_figures_win() -> None:
+    """A flag is offered once, with what the log's figures gave for it."""
+    refused = (
+        "ValueError: To serve at least one request with the models's max seq len (131072), (16.00 "
+        "GiB KV cache is needed, which is larger than the available KV cache memory (4.00 GiB). "
+        "Based on the available memory, the estimated maximum model length is 32768."
+    )
+    explanation = planned(refused, "llama-3.1-8b", "RTX 4090", length=131_072)
+
+    flags = [fix.change.split()[0] for fix in explanation.fixes]
+    assert "--max-model-len 32768" in [fix.change for fix in explanation.fixes]
+    assert len(flags) == len(set(flags))
+
+
+def test_a_healthy_boot_gets_the_verdict_alone() -> None:
+    """Nothing needs to change."""
+    healthy = "Available KV cache memory: 4.00 GiB\nApplication startup complete.\n"
+    explanation = planned(healthy, "llama-3.1-8b", "RTX 4090")
+
+    assert not any("planned again" in fix.effect for fix in explanation.fixes)
+    assert "says: " in explanation.notes[-1]
+
+
+def test_what_cannot_be_planned_is_said() -> None:
+    """The log stands as it was explained, and the planner's refusal beside it."""
+    odd = f"tensor_parallel_size=3, {NO_ROOM}"
+    explanation = planned(odd, "llama-3.1-8b", "RTX 4080")
+
+    assert "could not be planned as the log has it" in explanation.notes[-1]
+    assert explanation.outcome.kind == "no room for pool"

@@ -1,0 +1,134 @@
+"""Failed allocations and refusals."""
+
+import re
+
+import pytest
+
+from nanoserve.explain.log_errors import (
+    BootMarks,
+    ErrorPattern,
+    StageMark,
+    find_error,
+    stage_at,
+    total_of_failure,
+)
+from nanoserve.explain.logged_boot import LoggedError
+from nanoserve.units import GIB, MIB
+
+NEW = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 136.00 MiB. GPU 0 has a total "
+    "capacity of 22.36 GiB of which 121.00 MiB is free. Process 1 has 22.2 GiB memory in use. Of "
+    "the allocated memory 20.39 GiB is allocated by PyTorch, and 1 GiB is reserved"
+)
+OLD = (
+    "CUDA out of memory. Tried to allocate 112.00 MiB (GPU 0; 44.35 GiB total capacity; 37.38 GiB "
+    "already allocated; 53.00 MiB free; 38 GiB reserved in total by PyTorch)"
+)
+CROWDED = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 24.00 GiB of "
+    "which 1.00 GiB is free. Including non-PyTorch memory, this process has 8.00 GiB memory in use."
+)
+TOO_LONG = re.compile(r"too long \((?P<need_tokens>\d+)\)")
+MARKS = BootMarks(
+    refusals=(
+        ErrorPattern("too long", "request larger than pool", TOO_LONG),
+        ErrorPattern("rather long", "option", TOO_LONG, needs_figures=True),
+    ),
+    stages=(StageMark("loading", "weights"), StageMark("recording", "capture")),
+    traced_stages=(
+        StageMark("in load_model", "weights"),
+        StageMark("in capture_model", "capture"),
+    ),
+)
+
+
+def find(text: str) -> LoggedError | None:
+    return find_error(text, MARKS)
+
+
+@pytest.mark.parametrize(
+    ("text", "need", "have", "total"),
+    [(NEW, 136, 121, 22.36), (OLD, 112, 53, 44.35)],
+)
+def test_pytorchs_two_wordings(text: str, need: int, have: int, total: float) -> None:
+    """Asked, free and total are read from either generation of the message."""
+    error = find(text)
+
+    assert error is not None
+    assert (error.need_bytes, error.have_bytes) == (need * MIB, have * MIB)
+    assert total_of_failure(text) == (round(total * GIB), error.position)
+
+
+def test_what_others_hold_is_the_rest() -> None:
+    """Neither free nor this process's: 24 - 1 - 8 GiB; unknown where a part is."""
+    crowded, alone = find(CROWDED), find(OLD)
+
+    assert crowded is not None
+    assert crowded.others_bytes == 15 * GIB
+    assert alone is not None
+    assert alone.others_bytes is None
+
+
+def test_some_refusals_need_their_figures() -> None:
+    """Where a healthy log uses the same words, the words alone are no refusal."""
+    assert find("loading rather long (soon)") is None
+
+
+def test_the_stage_is_the_last_mark_before() -> None:
+    """What a boot said last is what it was doing."""
+    error = find(f"loading recording {NEW} loading")
+
+    assert error is not None
+    assert error.stage == "capture"
+
+
+def test_a_traceback_wins_over_marks() -> None:
+    """Processes print in any order; the function that failed does not lie."""
+    text = f"recording Traceback (most recent call last): line 1, in load_model {NEW}"
+
+    assert stage_at(text, text.find("torch."), MARKS) == "weights"
+
+
+def test_a_traceback_of_other_functions_leaves_it_to_the_marks() -> None:
+    """Names that are not known say nothing."""
+    text = f"recording Traceback (most recent call last): line 1, in main {NEW}"
+
+    assert stage_at(text, text.find("torch."), MARKS) == "capture"
+
+
+def test_without_marks_it_is_the_start() -> None:
+    """A paste of the error alone leaves open what was being done."""
+    assert stage_at(NEW, 10, MARKS) == "start"
+
+
+def test_advice_about_memory_is_no_error() -> None:
+    """Engines print what to do if memory should run out; that is no failure."""
+    assert (
+        find("If you are running out of memory, consider decreasing `gpu_memory_utilization`")
+        is None
+    )
+    assert find("If out-of-memory error occurs during cudagraph capture, consider") is None
+    assert total_of_failure("nothing of the kind") == (None, None)
+
+
+def test_the_first_error_is_the_cause() -> None:
+    """What follows are others noticing."""
+    first = find(f"loading too long (4096) {NEW}")
+    second = find(f"loading {NEW} too long (4096)")
+
+    assert first is not None
+    assert second is not None
+    assert (first.kind, first.need_tokens, first.stage) == (
+        "request larger than pool",
+        4096,
+        "weights",
+    )
+    assert second.kind == "out of memory"
+
+
+def test_a_refusal_cut_short_has_no_numbers() -> None:
+    """The kind is known though the figures are gone."""
+    error = find("too long (")
+
+    assert error is not None
+    assert error.need_tokens is None
