@@ -23,6 +23,7 @@ def loaded_after(statement: str) -> set[str]:
         "import nanoserve",
         "import nanoserve.plan, nanoserve.sched",
         "import nanoserve.plan.boot_plan, nanoserve.sched.scheduler",
+        "import nanoserve.capacity.plan_answer, nanoserve.explain.explain",
         "import nanoserve.spec.checkpoint, nanoserve.options",
         "from nanoserve import SamplingParams",
         "import nanoserve.cli.main",
