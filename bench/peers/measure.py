@@ -110,7 +110,7 @@ class Measurement:
         self._seed += 1
         start_s, before_s = time.perf_counter(), self._others_cpu_s()
         figures = self._figures_of(read, load)
-        others_s = self._others_cpu_s() - before_s
+        others_s = max(0.0, self._others_cpu_s() - before_s)  # three clocks of some 10 ms each
         return figures | {"others_cpu_fraction": others_s / (time.perf_counter() - start_s)}
 
     def _figures_of(self, read: Callable[[ServeReport], Figures], load: Figures) -> Figures:

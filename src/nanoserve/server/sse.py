@@ -77,8 +77,8 @@ class EventStreamResponse(Response):
         """Send the response."""
         try:
             await unless_client_goes(receive, self._send_all(send))
-        except (ClientGoneError, OSError):  # nobody is left to tell
-            return
+        except (ClientGoneError, OSError, asyncio.CancelledError):
+            return  # nobody is left to tell, or a server that ends now will not
         finally:
             self._close()
 

@@ -31,8 +31,9 @@ from tests.tiny_models import CPU, scheduled, tiny_spec
 pytestmark = needs_kernels
 
 KV = tuple[Tensor, Tensor]
-# float32: the order of sums; the others: once more rounding to 8 or 11 bits of a value near 1
-TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 2**-7, torch.float16: 2**-10}
+# float32: the order of sums; float16: once more rounding to 11 bits of a value near 1; bfloat16
+# the same to 8 bits, and the weights of the values are rounded to 8 bits too
+TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 2**-6, torch.float16: 2**-10}
 DTYPES = st.sampled_from(sorted(TOLERANCES, key=str))
 
 # (num_scheduled_tokens, num_computed_tokens) of each request
