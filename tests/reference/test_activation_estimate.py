@@ -58,10 +58,14 @@ def step_of(
 
 def runner_of(spec: ModelSpec, dtype: torch.dtype, num_requests: int) -> ModelRunner:
     decoder = Decoder(spec, select_backend(spec, CPU)).to(dtype)
+    generator = torch.Generator().manual_seed(0)  # how often a draw tries again is in the logits
     for parameter in decoder.parameters():
-        parameter.normal_(0.0, 0.01)
+        parameter.normal_(0.0, 0.01, generator=generator)
     decoder.build_rope(CPU, dtype, CONTEXT)
     pool = KVPool(spec, num_requests * CONTEXT // BLOCK_SIZE, BLOCK_SIZE, dtype, CPU)
+    for layer in pool.layers:
+        for side in layer:
+            side.zero_()
     return ModelRunner(decoder, pool, CPU)
 
 
