@@ -21,6 +21,7 @@ from nanoserve.kernels.packed_weight import (
     unpack,
 )
 from nanoserve.kernels.panel_layout import WeightFormat
+from nanoserve.units import ceil_div
 from tests.native_kernels import native_kernels, needs_kernels
 from tests.packed_weights import DENSE, FORMATS, quantized_activations, random_packed
 
@@ -56,7 +57,8 @@ def check_product(
 
     tolerance = TOLERANCES[x.dtype]
     # An activation at the middle between two integers may go to the other one.
-    flips = 0.0 if weight.dtype else 0.1 * float(unpack(weight).abs().max())
+    num_flips = ceil_div(weight.in_size, 1024)  # the more inputs, the more lie at a middle
+    flips = 0.0 if weight.dtype else num_flips * 0.03 * float(unpack(weight).abs().max())
     torch.testing.assert_close(
         out.double(), expected, atol=tolerance * weight.in_size**0.5 + flips, rtol=tolerance
     )
