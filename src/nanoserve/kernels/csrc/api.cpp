@@ -1,6 +1,7 @@
 // The C interface: a program of operators is run in order by a team of OpenMP threads.
 #include <omp.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "ops.h"
@@ -48,16 +49,14 @@ struct Op {
 };
 
 void nanoserve_run(const Op* program, int64_t num_ops, int32_t num_threads) {
-  TeamState state;
-  if (num_threads <= 1) {
-    Team team(state, 0, 1);
-    for (int64_t i = 0; i < num_ops; i++) KINDS[program[i].kind].run(program[i].args, team);
-    return;
-  }
-#pragma omp parallel num_threads(num_threads)
+  TeamState state(std::max(num_threads, 1));
+#pragma omp parallel num_threads(num_threads) if (num_threads > 1)
   {
     Team team(state, omp_get_thread_num(), omp_get_num_threads());
-    for (int64_t i = 0; i < num_ops; i++) KINDS[program[i].kind].run(program[i].args, team);
+    for (int64_t i = 0; i < num_ops; i = std::max(i + 1, team.current_op())) {
+      team.begin(i);
+      KINDS[program[i].kind].run(program[i].args, team);
+    }
   }
 }
 
@@ -65,12 +64,13 @@ void nanoserve_run(const Op* program, int64_t num_ops, int32_t num_threads) {
 void nanoserve_run_timed(const Op* program, int64_t num_ops, int32_t num_threads,
                          int64_t* nanoseconds) {
   using Clock = std::chrono::steady_clock;
-  TeamState state;
+  TeamState state(num_threads);
 #pragma omp parallel num_threads(num_threads)
   {
     Team team(state, omp_get_thread_num(), omp_get_num_threads());
     auto before = Clock::now();
     for (int64_t i = 0; i < num_ops; i++) {
+      team.begin(i);
       KINDS[program[i].kind].run(program[i].args, team);
       auto after = Clock::now();
       if (team.thread() == 0) {

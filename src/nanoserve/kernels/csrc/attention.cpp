@@ -149,10 +149,13 @@ template <class C>
 void attend_step(const PagedAttentionArgs& args, Team& team) {
   Tasks tasks(args, team.size());
   TileAttention<C> attention(args);
-  team.each_ahead(tasks.count(), [&](int64_t index, int64_t next_index) {
-    Tile tile = tasks.at(index), next;
-    if (next_index < tasks.count()) next = tasks.at(next_index);
-    attention.attend(tile, next_index < tasks.count() ? &next : nullptr);
+  auto attend = [&](const Chunk& chunk, const Chunk& next) {
+    Tile ahead;
+    if (next.end) ahead = tasks.at(next.first);
+    attention.attend(tasks.at(chunk.first), next.end ? &ahead : nullptr);
+  };
+  auto write = [&](const Chunk& chunk) {
+    Tile tile = tasks.at(chunk.first);
     if (!tasks.is_split(tile.request)) return attention.write_out();
     int64_t group = args.num_heads / args.num_kv_heads;
     int64_t part = tile.first_key / args.partition_keys - tasks.first_partition(tile.request);
@@ -160,10 +163,11 @@ void attend_step(const PagedAttentionArgs& args, Team& team) {
       int64_t place = tile.first_head * group + head;
       attention.write_partial(head, partial_at(args, tile.request, place, part));
     }
-  });
+  };
+  team.divide(Division::dealt(tasks.count(), team.size()), attend, write);
   if (args.max_partitions <= 1) return;
   with_dtype(args.dtype, [&]<class T>(T*) {
-    team.share(args.num_requests * args.num_heads, [&](int64_t first, int64_t last) {
+    team.share(args.num_requests * args.num_heads, SHARE_ROWS, [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; i++) {
         int64_t request = i / args.num_heads;
         if (tasks.is_split(request)) merge<T>(args, tasks, request, i % args.num_heads);
@@ -178,7 +182,7 @@ void paged_attention(const PagedAttentionArgs& args, Team& team) {
   with_dtype(args.dtype, [&]<class T>(T*) {
     with_kv_dtype(args.kv_dtype, [&]<class S>(S*) {
       if constexpr (std::is_same_v<S, T> || sizeof(S) == 1) {
-        team.share(args.num_tokens, [&](int64_t first, int64_t last) {
+        team.share(args.num_tokens, SHARE_ROWS, [&](int64_t first, int64_t last) {
           store_new_keys<S, T>(args, first, last);
         });
       }

@@ -50,7 +50,7 @@ void quantized_row(const EmbeddingArgs& args, int64_t panel, int64_t lane, T* ou
 
 void embedding(const EmbeddingArgs& args, Team& team) {
   with_dtype(args.dtype, [&]<class T>(T*) {
-    team.share(args.rows, [&](int64_t first, int64_t last) {
+    team.share(args.rows, SHARE_ROWS, [&](int64_t first, int64_t last) {
       for (int64_t row = first; row < last; row++) {
         int64_t panel = args.ids[row] / PANEL_OUTPUTS, lane = args.ids[row] % PANEL_OUTPUTS;
         T* out = static_cast<T*>(args.out) + row * args.in_size;

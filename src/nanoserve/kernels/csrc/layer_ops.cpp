@@ -86,7 +86,7 @@ void prepare_row(const PrepareHeadsArgs& args, int64_t row) {
 
 void rms_norm(const RmsNormArgs& args, Team& team) {
   with_dtype(args.dtype, [&]<class T>(T*) {
-    team.share(args.rows, [&](int64_t first, int64_t last) {
+    team.share(args.rows, SHARE_ROWS, [&](int64_t first, int64_t last) {
       for (int64_t row = first; row < last; row++) norm_row<T>(args, row);
     });
   });
@@ -94,7 +94,7 @@ void rms_norm(const RmsNormArgs& args, Team& team) {
 
 void silu_mul(const SiluMulArgs& args, Team& team) {
   with_dtype(args.dtype, [&]<class T>(T*) {
-    team.share(args.rows, [&](int64_t first, int64_t last) {
+    team.share(args.rows, SHARE_ROWS, [&](int64_t first, int64_t last) {
       for (int64_t row = first; row < last; row++) silu_mul_row<T>(args, row);
     });
   });
@@ -102,7 +102,7 @@ void silu_mul(const SiluMulArgs& args, Team& team) {
 
 void prepare_heads(const PrepareHeadsArgs& args, Team& team) {
   with_dtype(args.dtype, [&]<class T>(T*) {
-    team.share(args.rows, [&](int64_t first, int64_t last) {
+    team.share(args.rows, SHARE_ROWS, [&](int64_t first, int64_t last) {
       for (int64_t row = first; row < last; row++) prepare_row<T>(args, row);
     });
   });

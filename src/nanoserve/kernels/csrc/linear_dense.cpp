@@ -114,7 +114,7 @@ class Product {
     }
     for (int r = 0; r < N; r++) {
       if (is_last) {
-        write_row(sums[r], row + r, panel);
+        write_row(sums[r], task, row + r, panel);
       } else {
         for (int v = 0; v < PANEL_VECTORS; v++) {
           store(kept + r * PANEL_OUTPUTS + v * LANES, sums[r][v]);
@@ -123,10 +123,12 @@ class Product {
     }
   }
 
-  void write_row(const f32v (&sums)[PANEL_VECTORS], int64_t row, int64_t panel) const {
+  void write_row(const f32v (&sums)[PANEL_VECTORS], const Task& task, int64_t row,
+                 int64_t panel) const {
     int64_t first = panel * PANEL_OUTPUTS;
     const T* bias = static_cast<const T*>(args_.bias);
-    T* out = static_cast<T*>(args_.out) + row * args_.out_size + first;
+    T* out = static_cast<T*>(task.out) + (row - task.first_row) * task.out_stride;
+    out += (panel - task.first_panel) * PANEL_OUTPUTS;
     write_outputs(sums, bias ? bias + first : nullptr, out, args_.out_size - first);
   }
 
@@ -140,8 +142,9 @@ class Product {
 void dense_linear(const PackedLinearArgs& args, Team& team) {
   with_dtype(args.dtype, [&]<class T>(T*) {
     Product<T> product(args);
-    share_panels(args.out_size, product.panel_bytes(), args.rows, ROWS, team,
-                 [&](const Task& task) { product.run(task); });
+    PanelDivision(args, product.panel_bytes(), ROWS).run<T>(team, [&](const Task& task) {
+      product.run(task);
+    });
   });
 }
 

@@ -177,7 +177,7 @@ class Product {
       }
       add_block(panel, row, block, products, sums);
     }
-    for (int r = 0; r < N; r++) write_row(sums[r], row + r, panel);
+    for (int r = 0; r < N; r++) write_row(sums[r], task, row + r, panel);
   }
 
   template <int N>
@@ -222,10 +222,12 @@ class Product {
     }
   }
 
-  void write_row(const f32v (&sums)[PANEL_VECTORS], int64_t row, int64_t panel) const {
+  void write_row(const f32v (&sums)[PANEL_VECTORS], const Task& task, int64_t row,
+                 int64_t panel) const {
     int64_t first = panel * PANEL_OUTPUTS;
     const T* bias = static_cast<const T*>(args_.bias);
-    T* out = static_cast<T*>(args_.out) + row * args_.out_size + first;
+    T* out = static_cast<T*>(task.out) + (row - task.first_row) * task.out_stride;
+    out += (panel - task.first_panel) * PANEL_OUTPUTS;
     write_outputs(sums, bias ? bias + first : nullptr, out, args_.out_size - first);
   }
 
@@ -237,12 +239,13 @@ class Product {
 template <class Format, class T>
 void multiply(const PackedLinearArgs& args, Team& team) {
   QuantizedRows rows(args);
-  team.share(args.rows, [&](int64_t first, int64_t last) {
+  team.share(args.rows, SHARE_ROWS, [&](int64_t first, int64_t last) {
     for (int64_t row = first; row < last; row++) quantize_row<T>(args, rows, row);
   });
   const Product<Format, T> product(args);
-  share_panels(args.out_size, product.panel_bytes(), args.rows, ROWS, team,
-               [&](const Task& task) { product.run(task); });
+  PanelDivision(args, product.panel_bytes(), ROWS).run<T>(team, [&](const Task& task) {
+    product.run(task);
+  });
 }
 
 }  // namespace

@@ -9,6 +9,8 @@
 #include "team.h"
 #include "vec.h"
 
+constexpr int64_t SHARE_ROWS = 16;  // that a thread takes at once where a row takes little
+
 // The last two are for K and V in the pool alone.
 enum DType : int64_t { FLOAT32 = 0, BFLOAT16 = 1, FLOAT16 = 2, INT8 = 3, FP8_E4M3 = 4 };
 

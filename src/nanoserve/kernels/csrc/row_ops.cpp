@@ -6,13 +6,14 @@
 
 namespace {
 
-constexpr int64_t CHUNK = 4096;  // elements that one thread takes at once
+constexpr int64_t PIECE = 4096;       // elements, not divided further
+constexpr int64_t PIECES_AT_ONCE = 8;  // that one thread takes
 
-// Calls f(first, count) for chunks of `count` elements, shared among the team.
+// Calls f(first, count) for parts of `count` elements, shared among the team.
 template <class F>
-void each_chunk(int64_t count, Team& team, F&& f) {
-  team.share((count + CHUNK - 1) / CHUNK, [&](int64_t first, int64_t last) {
-    f(first * CHUNK, std::min(count, last * CHUNK) - first * CHUNK);
+void each_part(int64_t count, Team& team, F&& f) {
+  team.share((count + PIECE - 1) / PIECE, PIECES_AT_ONCE, [&](int64_t first, int64_t last) {
+    f(first * PIECE, std::min(count, last * PIECE) - first * PIECE);
   });
 }
 
@@ -54,7 +55,7 @@ void row_max_of(const RowMaxArgs& args, int64_t row) {
 }  // namespace
 
 void gather_rows(const GatherRowsArgs& args, Team& team) {
-  team.share(args.rows, [&](int64_t first, int64_t last) {
+  team.share(args.rows, SHARE_ROWS, [&](int64_t first, int64_t last) {
     for (int64_t row = first; row < last; row++) {
       const char* from = static_cast<const char*>(args.table) + args.index[row] * args.row_bytes;
       std::memcpy(static_cast<char*>(args.out) + row * args.row_bytes, from, args.row_bytes);
@@ -64,7 +65,7 @@ void gather_rows(const GatherRowsArgs& args, Team& team) {
 
 void add(const AddArgs& args, Team& team) {
   with_dtype(args.dtype, [&]<class T>(T*) {
-    each_chunk(args.count, team, [&](int64_t first, int64_t count) {
+    each_part(args.count, team, [&](int64_t first, int64_t count) {
       const T* x = static_cast<const T*>(args.x) + first;
       const T* delta = static_cast<const T*>(args.delta) + first;
       T* out = static_cast<T*>(args.out) + first;
@@ -77,7 +78,7 @@ void add(const AddArgs& args, Team& team) {
 
 void widen(const WidenArgs& args, Team& team) {
   with_dtype(args.dtype, [&]<class T>(T*) {
-    each_chunk(args.count, team, [&](int64_t first, int64_t count) {
+    each_part(args.count, team, [&](int64_t first, int64_t count) {
       const T* x = static_cast<const T*>(args.x) + first;
       for (int64_t i = 0; i < count; i += LANES) {
         store(args.out + first + i, load(x + i, count - i), count - i);
@@ -87,7 +88,7 @@ void widen(const WidenArgs& args, Team& team) {
 }
 
 void row_max(const RowMaxArgs& args, Team& team) {
-  team.share(args.rows, [&](int64_t first, int64_t last) {
+  team.share(args.rows, 1, [&](int64_t first, int64_t last) {
     for (int64_t row = first; row < last; row++) row_max_of(args, row);
   });
 }
