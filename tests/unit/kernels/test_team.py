@@ -1,0 +1,32 @@
+"""Threads that lose their cores are not waited for, and change no bit of what is computed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.native_kernels import needs_kernels
+
+pytestmark = needs_kernels
+
+ROOT = Path(__file__).parents[3]
+TIMEOUT_S = 100.0  # of some seconds' work; a lost wake-up would take forever
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux's affinity")
+@pytest.mark.parametrize(("num_cores", "num_runs"), [(2, 1000), (1, 600)])
+def test_a_neighbour_on_a_core_changes_no_bit(num_cores: int, num_runs: int) -> None:
+    """Whoever computes a chunk, twice or not; nobody sleeps forever, also at the end, and forks do no harm."""
+    result = subprocess.run(
+        [sys.executable, "-m", "tests.team_stress", str(num_cores), str(num_runs)],
+        cwd=ROOT,
+        env={**os.environ, "OMP_WAIT_POLICY": "passive"},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=True,
+    )
+
+    assert result.stdout == f"0 of {num_runs} differ\n"
