@@ -60,7 +60,7 @@ class PanelDivision {
   void run(Team& team, Run&& run) const {
     if (args_.rows > FEW_ROWS) {
       T* out = static_cast<T*>(args_.out);
-      return team.share(units(team, most_panels_, most_panels_), [&](int64_t first, int64_t end) {
+      return team.share(units(team, most_panels_), [&](int64_t first, int64_t end) {
         Task task = task_of(first, end);
         task.out = out + task.first_row * args_.out_size + task.first_panel * PANEL_OUTPUTS;
         task.out_stride = args_.out_size;
@@ -76,12 +76,12 @@ class PanelDivision {
         run(Task{panel, panel + 1, 0, static_cast<int>(args_.rows), out, stride});
       }
     };
-    team.divide(units(team, 1, most), compute, [&](const Chunk& chunk) { write(chunk, kept); });
+    team.divide(units(team, most), compute, [&](const Chunk& chunk) { write(chunk, kept); });
   }
 
  private:
-  Division units(const Team& team, int64_t least, int64_t most) const {
-    return Division::in_ranges(num_panels_ * num_blocks_, team.size(), least, most, num_panels_);
+  Division units(const Team& team, int64_t most) const {
+    return Division::in_ranges(num_panels_ * num_blocks_, team.size(), most, num_panels_);
   }
 
   Task task_of(int64_t first, int64_t end) const {

@@ -35,15 +35,16 @@ struct Chunk {
 // Which units there are, and which a thread takes at once.
 class Division {
  public:
-  // Each thread has a range of units, and takes half of what is left of it, but at least `least`
-  // and at most `most`. No chunk goes beyond a multiple of `period`.
-  static Division in_ranges(int64_t count, int num_threads, int64_t least, int64_t most,
-                            int64_t period) {
-    return {count, num_threads, least, most, period};
+  // Each thread has a range of units, and takes `most` of them at once, but no chunk goes beyond
+  // a multiple of `period`. Chunks that halve towards a range's end would end more evenly, but
+  // what little a thread takes from another's range it reads without a start: measured, 8 rows
+  // of products with int8 weights, 2 threads on Zen 4: 1.69 ms, against 1.58 ms.
+  static Division in_ranges(int64_t count, int num_threads, int64_t most, int64_t period) {
+    return {count, num_threads, most, period};
   }
 
   // Each thread has every num_threads-th unit, and takes them one by one.
-  static Division dealt(int64_t count, int num_threads) { return {count, num_threads, 1, 1, 0}; }
+  static Division dealt(int64_t count, int num_threads) { return {count, num_threads, 1, 0}; }
 
   int64_t count() const { return count_; }
 
@@ -56,9 +57,9 @@ class Division {
   Chunk at(int owner, int64_t n) const {
     uint32_t id = static_cast<uint32_t>(owner) << PLACE_BITS | static_cast<uint32_t>(n);
     if (!period_) return {n * num_threads_ + owner, n * num_threads_ + owner + 1, id};
-    int64_t first = range_end(owner - 1) + n, rest = range_end(owner) - first;
-    int64_t size = std::min(std::clamp(rest / 2, least_, most_), rest);
-    return {first, first + std::min(size, period_ - first % period_), id};
+    int64_t first = range_end(owner - 1) + n;
+    int64_t end = std::min({first + most_, range_end(owner), first - first % period_ + period_});
+    return {first, end, id};
   }
 
   Chunk with_id(uint32_t id) const { return at(id >> PLACE_BITS, id % (1u << PLACE_BITS)); }
@@ -73,14 +74,14 @@ class Division {
  private:
   static constexpr int PLACE_BITS = 22;
 
-  Division(int64_t count, int num_threads, int64_t least, int64_t most, int64_t period)
-      : count_(count), num_threads_(num_threads), least_(least), most_(most), period_(period) {}
+  Division(int64_t count, int num_threads, int64_t most, int64_t period)
+      : count_(count), num_threads_(num_threads), most_(most), period_(period) {}
 
   int64_t range_end(int owner) const { return count_ * (owner + 1) / num_threads_; }
 
   int64_t count_;
   int num_threads_;
-  int64_t least_, most_, period_;
+  int64_t most_, period_;  // period 0: dealt
 };
 
 // What a thread tells the others: a phase, in the upper half, and a figure, which is none if
@@ -115,7 +116,7 @@ class Team {
   // takes little time, or cannot be computed twice.
   template <class Run>
   void share(int64_t count, int64_t most, Run&& run) {
-    share(Division::in_ranges(count, size_, most, most, count), run);
+    share(Division::in_ranges(count, size_, most, count), run);
   }
 
   template <class Run>
@@ -206,8 +207,9 @@ class Team {
   // Ends the phase if its work is done, and says whether it is over.
   bool finish(const Division& work, int64_t phase) {
     if (is_over(phase)) return true;
-    int64_t num_finished = 0;
-    for (auto& place : state_.places) {
+    int64_t num_finished = figure_of(own().finished.load(std::memory_order_seq_cst), phase);
+    for (int i = 1; i < size_ && num_finished < work.count(); i++) {
+      Place& place = state_.places[(thread_ + i) % size_];
       num_finished += figure_of(place.finished.load(std::memory_order_seq_cst), phase);
     }
     if (num_finished < work.count()) return false;
