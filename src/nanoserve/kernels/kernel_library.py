@@ -96,7 +96,7 @@ class KernelLibrary:
         self._run_all(program.ops, len(program.ops), num_threads)
 
     def time_program(self, program: NativeProgram, num_threads: int) -> list[int]:
-        """Run `program`, and return the nanoseconds that each operator took."""
+        """Run `program`, and return the nanoseconds that each operator took this thread."""
         nanoseconds = (ctypes.c_int64 * len(program.ops))()
         self._run_timed(program.ops, len(program.ops), num_threads, nanoseconds)
         return list(nanoseconds)

@@ -60,11 +60,11 @@ void nanoserve_run(const Op* program, int64_t num_ops, int32_t num_threads) {
   }
 }
 
-// Adds to nanoseconds[i] what operator i takes, its barriers with it.
+// Adds to nanoseconds[i] what operator i takes the calling thread, its waits with it.
 void nanoserve_run_timed(const Op* program, int64_t num_ops, int32_t num_threads,
                          int64_t* nanoseconds) {
   using Clock = std::chrono::steady_clock;
-  TeamState state(num_threads);
+  TeamState state(std::max(num_threads, 1));
 #pragma omp parallel num_threads(num_threads)
   {
     Team team(state, omp_get_thread_num(), omp_get_num_threads());

@@ -68,7 +68,8 @@ class PanelDivision {
       });
     }
     T kept[KEPT_VALUES];
-    int64_t most = std::min(most_panels_, KEPT_VALUES / PANEL_OUTPUTS / std::max<int64_t>(1, args_.rows));
+    int64_t panel_values = PANEL_OUTPUTS * std::max<int64_t>(1, args_.rows);
+    int64_t most = std::min(most_panels_, KEPT_VALUES / panel_values);
     auto compute = [&](const Chunk& chunk, const Chunk&) {
       int64_t stride = (chunk.end - chunk.first) * PANEL_OUTPUTS;
       for (int64_t panel = chunk.first; panel < chunk.end; panel++) {
