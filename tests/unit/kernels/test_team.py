@@ -18,7 +18,7 @@ TIMEOUT_S = 100.0  # of some seconds' work; a lost wake-up would take forever
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux's affinity")
 @pytest.mark.parametrize(("num_cores", "num_runs"), [(2, 1000), (1, 600)])
 def test_a_neighbour_on_a_core_changes_no_bit(num_cores: int, num_runs: int) -> None:
-    """Whoever computes a chunk, twice or not; nobody sleeps forever, also at the end, and forks do no harm."""
+    """Whoever computes a portion, twice or not; nobody sleeps forever, also at the end, and forks do no harm."""
     result = subprocess.run(
         [sys.executable, "-m", "tests.team_stress", str(num_cores), str(num_runs)],
         cwd=ROOT,

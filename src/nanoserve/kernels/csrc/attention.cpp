@@ -149,13 +149,13 @@ template <class C>
 void attend_step(const PagedAttentionArgs& args, Team& team) {
   Tasks tasks(args, team.size());
   TileAttention<C> attention(args);
-  auto attend = [&](const Chunk& chunk, const Chunk& next) {
+  auto attend = [&](const Portion& portion, const Portion& next) {
     Tile ahead;
     if (next.end) ahead = tasks.at(next.first);
-    attention.attend(tasks.at(chunk.first), next.end ? &ahead : nullptr);
+    attention.attend(tasks.at(portion.first), next.end ? &ahead : nullptr);
   };
-  auto write = [&](const Chunk& chunk) {
-    Tile tile = tasks.at(chunk.first);
+  auto write = [&](const Portion& portion) {
+    Tile tile = tasks.at(portion.first);
     if (!tasks.is_split(tile.request)) return attention.write_out();
     int64_t group = args.num_heads / args.num_kv_heads;
     int64_t part = tile.first_key / args.partition_keys - tasks.first_partition(tile.request);

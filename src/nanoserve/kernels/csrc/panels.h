@@ -38,7 +38,7 @@ struct Task {
 constexpr int TASK_ROWS = 192;  // whose x stays in the second level cache
 constexpr int FEW_ROWS = 48;    // that are done with a panel before the next one is here
 constexpr int64_t TASK_BYTES = 1 << 18;  // of panels that stay in the second level cache
-constexpr int64_t KEPT_VALUES = 1 << 14;  // results of a chunk that may be computed twice
+constexpr int64_t KEPT_VALUES = 1 << 14;  // results of a portion that may be computed twice
 
 // The panels and rows of a product, divided among the team. A unit is a panel and a block of
 // rows; a thread has panels that follow each other, so that it reads memory in order. Blocks of
@@ -70,14 +70,14 @@ class PanelDivision {
     T kept[KEPT_VALUES];
     int64_t panel_values = PANEL_OUTPUTS * std::max<int64_t>(1, args_.rows);
     int64_t most = std::min(most_panels_, KEPT_VALUES / panel_values);
-    auto compute = [&](const Chunk& chunk, const Chunk&) {
-      int64_t stride = (chunk.end - chunk.first) * PANEL_OUTPUTS;
-      for (int64_t panel = chunk.first; panel < chunk.end; panel++) {
-        T* out = kept + (panel - chunk.first) * PANEL_OUTPUTS;
+    auto compute = [&](const Portion& portion, const Portion&) {
+      int64_t stride = (portion.end - portion.first) * PANEL_OUTPUTS;
+      for (int64_t panel = portion.first; panel < portion.end; panel++) {
+        T* out = kept + (panel - portion.first) * PANEL_OUTPUTS;
         run(Task{panel, panel + 1, 0, static_cast<int>(args_.rows), out, stride});
       }
     };
-    team.divide(units(team, most), compute, [&](const Chunk& chunk) { write(chunk, kept); });
+    team.divide(units(team, most), compute, [&](const Portion& portion) { write(portion, kept); });
   }
 
  private:
@@ -95,9 +95,9 @@ class PanelDivision {
   }
 
   template <class T>
-  void write(const Chunk& chunk, const T* kept) const {
-    int64_t stride = (chunk.end - chunk.first) * PANEL_OUTPUTS;
-    int64_t first = chunk.first * PANEL_OUTPUTS;
+  void write(const Portion& portion, const T* kept) const {
+    int64_t stride = (portion.end - portion.first) * PANEL_OUTPUTS;
+    int64_t first = portion.first * PANEL_OUTPUTS;
     int64_t count = std::min(stride, args_.out_size - first);
     for (int64_t row = 0; row < args_.rows; row++) {
       T* out = static_cast<T*>(args_.out) + row * args_.out_size + first;

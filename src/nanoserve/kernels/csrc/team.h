@@ -5,10 +5,11 @@
 // A phase is over when its work is done, and not when every thread has been there: who lost its
 // core to another program is not waited for, and goes on at the phase the others are at.
 //
-// Nor is the chunk waited for that such a thread holds. Who finds nothing else to do computes it
-// once more. A chunk is computed into memory of the thread's own; whoever is ready first claims
-// it, and alone writes the result. The other may have read what later phases had overwritten by
-// then: what it computed is dropped. Results are the same bits, whoever computes them.
+// Nor is the portion waited for that such a thread holds. Who finds nothing else to do, and has
+// waited twice as long as a portion takes, computes it once more. A portion is computed into
+// memory of the thread's own; whoever is ready first claims it, and alone writes the result. The
+// other may have read what later phases had overwritten by then: what it computed is dropped.
+// Results are the same bits, whoever computes them.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -27,7 +28,7 @@ constexpr int SPINS_BACK = 8;  // with each wait that was not in vain
 constexpr std::chrono::microseconds SLICE{150};
 constexpr int PHASES_PER_OP = 4;  // at most
 
-struct Chunk {
+struct Portion {
   int64_t first, end;  // of its units
   uint32_t id;
 };
@@ -35,8 +36,8 @@ struct Chunk {
 // Which units there are, and which a thread takes at once.
 class Division {
  public:
-  // Each thread has a range of units, and takes `most` of them at once, but no chunk goes beyond
-  // a multiple of `period`. Chunks that halve towards a range's end would end more evenly, but
+  // Each thread has a range of units, and takes `most` of them at once, but no portion goes beyond
+  // a multiple of `period`. Portions that halve towards a range's end would end more evenly, but
   // what little a thread takes from another's range it reads without a start: measured, 8 rows
   // of products with int8 weights, 2 threads on Zen 4: 1.69 ms, against 1.58 ms.
   static Division in_ranges(int64_t count, int num_threads, int64_t most, int64_t period) {
@@ -53,8 +54,8 @@ class Division {
     return range_end(owner) - range_end(owner - 1);
   }
 
-  // The chunk that begins at unit n of a thread's range.
-  Chunk at(int owner, int64_t n) const {
+  // The portion that begins at unit n of a thread's range.
+  Portion at(int owner, int64_t n) const {
     uint32_t id = static_cast<uint32_t>(owner) << PLACE_BITS | static_cast<uint32_t>(n);
     if (!period_) return {n * num_threads_ + owner, n * num_threads_ + owner + 1, id};
     int64_t first = range_end(owner - 1) + n;
@@ -62,13 +63,13 @@ class Division {
     return {first, end, id};
   }
 
-  Chunk with_id(uint32_t id) const { return at(id >> PLACE_BITS, id % (1u << PLACE_BITS)); }
+  Portion with_id(uint32_t id) const { return at(id >> PLACE_BITS, id % (1u << PLACE_BITS)); }
 
-  // The chunk behind another of the same range, without units where the range ends.
-  Chunk behind(const Chunk& chunk) const {
-    int owner = chunk.id >> PLACE_BITS;
-    int64_t n = chunk.id % (1u << PLACE_BITS) + chunk.end - chunk.first;
-    return n < range_size(owner) ? at(owner, n) : Chunk{};
+  // The portion behind another of the same range, without units where the range ends.
+  Portion behind(const Portion& portion) const {
+    int owner = portion.id >> PLACE_BITS;
+    int64_t n = portion.id % (1u << PLACE_BITS) + portion.end - portion.first;
+    return n < range_size(owner) ? at(owner, n) : Portion{};
   }
 
  private:
@@ -88,7 +89,7 @@ class Division {
 // the phase is another.
 struct alignas(64) Place {
   std::atomic<uint64_t> taken{0};     // units of its range, by anyone
-  std::atomic<uint64_t> chunk{0};     // id + 1 of what it computes, and nobody has claimed
+  std::atomic<uint64_t> portion{0};   // id + 1 of what it computes, and nobody has claimed
   std::atomic<uint64_t> finished{0};  // units it wrote, of any range
 };
 
@@ -122,33 +123,33 @@ class Team {
   template <class Run>
   void share(const Division& work, Run&& run) {
     int64_t phase = next_phase_++;
-    for (Chunk chunk; take(work, phase, chunk);) {
-      run(chunk.first, chunk.end);
-      add_finished(phase, chunk);
+    for (Portion portion; take(work, phase, portion);) {
+      run(portion.first, portion.end);
+      add_finished(phase, portion);
     }
     if (!finish(work, phase) && !spin(phase, {})) sleep(phase);
   }
 
-  // Calls compute(chunk, next) for all units, and write(chunk) behind it for each chunk whose
-  // result is wanted; all are written on return. compute reads what the program's earlier phases
-  // wrote, or if it is late, what later ones did: neither where it reads nor how long it takes
-  // may depend on that. It writes to memory of this thread's own. `next` is what this thread
-  // will likely take next.
+  // Calls compute(portion, next) for all units, and write(portion) behind it where the result is
+  // wanted; all are written on return. compute reads what the program's earlier phases wrote, or
+  // if it is late, what later ones did: neither where it reads nor how long it takes may depend
+  // on that. It writes to memory of this thread's own. `next` is what this thread will likely
+  // take next; it may be without units.
   template <class Compute, class Write>
   void divide(const Division& work, Compute&& compute, Write&& write) {
     int64_t phase = next_phase_++;
     auto start = Clock::now();
-    int num_chunks = 0;
-    for (Chunk chunk; take(work, phase, chunk); num_chunks++) {
-      uint64_t word = tagged(phase, chunk.id + 1);
-      own().chunk.store(word, std::memory_order_release);
-      compute(chunk, work.behind(chunk));
+    int num_portions = 0;
+    for (Portion portion; take(work, phase, portion); num_portions++) {
+      uint64_t word = tagged(phase, portion.id + 1);
+      own().portion.store(word, std::memory_order_release);
+      compute(portion, work.behind(portion));
       if (claim(own(), word)) {
-        write(chunk);
-        add_finished(phase, chunk);
+        write(portion);
+        add_finished(phase, portion);
       }
     }
-    auto patience = num_chunks ? 2 * (Clock::now() - start) / num_chunks : Clock::duration{};
+    auto patience = num_portions ? 2 * (Clock::now() - start) / num_portions : Clock::duration{};
     while (!finish(work, phase) && !spin(phase, patience)) {
       if (!help(work, phase, compute, write)) return sleep(phase);
     }
@@ -171,8 +172,8 @@ class Team {
     return state_.phase.load(std::memory_order_acquire) > phase;
   }
 
-  // Takes the next chunk of the own range, or else of another's.
-  bool take(const Division& work, int64_t phase, Chunk& chunk) {
+  // Takes the next portion of the own range, or else of another's.
+  bool take(const Division& work, int64_t phase, Portion& portion) {
     if (is_over(phase)) return false;
     for (int i = 0; i < size_; i++) {
       int owner = (thread_ + i) % size_;
@@ -182,8 +183,8 @@ class Team {
       while (static_cast<int64_t>(word >> 32) <= phase) {
         int64_t n = figure_of(word, phase);
         if (n >= work.range_size(owner)) break;
-        chunk = work.at(owner, n);
-        n += chunk.end - chunk.first;
+        portion = work.at(owner, n);
+        n += portion.end - portion.first;
         if (taken.compare_exchange_weak(word, tagged(phase, n), std::memory_order_relaxed)) {
           return true;
         }
@@ -192,16 +193,16 @@ class Team {
     return false;
   }
 
-  // Whether the chunk in a place is still anyone's; it is the caller's then.
+  // Whether the portion in a place is still anyone's; it is the caller's then.
   static bool claim(Place& place, uint64_t word) {
-    return place.chunk.compare_exchange_strong(word, 0, std::memory_order_relaxed);
+    return place.portion.compare_exchange_strong(word, 0, std::memory_order_relaxed);
   }
 
   // In the one order of all threads, as finish reads: who finishes last finds that all is done.
-  void add_finished(int64_t phase, const Chunk& chunk) {
+  void add_finished(int64_t phase, const Portion& portion) {
     auto& finished = own().finished;
     int64_t before = figure_of(finished.load(std::memory_order_relaxed), phase);
-    finished.store(tagged(phase, before + chunk.end - chunk.first), std::memory_order_seq_cst);
+    finished.store(tagged(phase, before + portion.end - portion.first), std::memory_order_seq_cst);
   }
 
   // Ends the phase if its work is done, and says whether it is over.
@@ -228,14 +229,14 @@ class Team {
   bool help(const Division& work, int64_t phase, Compute&& compute, Write&& write) {
     for (int i = 1; i < size_; i++) {
       Place& place = state_.places[(thread_ + i) % size_];
-      uint64_t word = place.chunk.load(std::memory_order_acquire);
+      uint64_t word = place.portion.load(std::memory_order_acquire);
       int64_t id = figure_of(word, phase);
       if (id == 0) continue;
-      Chunk chunk = work.with_id(id - 1);
-      compute(chunk, Chunk{});
+      Portion portion = work.with_id(id - 1);
+      compute(portion, Portion{});
       if (claim(place, word)) {
-        write(chunk);
-        add_finished(phase, chunk);
+        write(portion);
+        add_finished(phase, portion);
       }
       return true;
     }
