@@ -172,6 +172,9 @@ _STAGE_MARKS = (
     StageMark("llama_init_from_model:", "pool"),
     StageMark("KV self size", "profile"),
     StageMark("cells,", "profile"),
+    StageMark("srv update_slots:", "serving"),
+    StageMark("slot launch_slot_:", "serving"),
+    StageMark("slot update_slots:", "serving"),
     *(StageMark(anchor, "serving") for anchor in _READY),
 )
 

@@ -136,7 +136,7 @@ def stage_at(text: str, position: int, marks: BootMarks) -> Stage | None:
     start = max(0, position - _TRACE_CHARS)
     trace = text.rfind("Traceback", start, position)
     if trace < 0:
-        trace = text.find(' File "', start, position)  # a paste that starts within it
+        trace = text.find('File "', start, position)  # a paste that starts within it
     if trace >= 0:
         booting = tuple(mark for mark in marks.traced_stages if mark.stage != "serving")
         for functions in (booting, marks.traced_stages):

@@ -96,7 +96,7 @@ def raised_error(text: str) -> LoggedError | None:
     """
     traceback = text.find("Traceback (most recent call last)")
     if traceback < 0:
-        traceback = text.find(' File "')
+        traceback = text.find('File "')
     return None if traceback < 0 else _first_raised(text, traceback)
 
 

@@ -27,7 +27,8 @@ _MESSAGE = re.compile(
 )
 _RECORD_CHARS = 4000  # of a record before its message: labels of pods are long
 _MIN_WRAP, _MAX_WRAP = 60, 400  # columns of terminals that wrap
-_MIN_WRAPPED_LINES = 3
+_USUAL_WRAPS = (80, 100, 120, 132, 160)  # columns of which one line is enough
+_MIN_WRAPPED_LINES = 2
 _WRAPPED_SHARE = 0.2  # of a text's lines that are as wide as a terminal, at least
 
 
@@ -81,8 +82,7 @@ def _joined(lines: list[RawLine], begins: re.Pattern[str]) -> Iterator[RawLine]:
     width = _wrap_width(line.text for line in lines)
     pending: list[RawLine] = []
     for line in lines:
-        is_next = not line.text or line.text[0].isspace() or begins.match(line.text)
-        if pending and is_next:
+        if pending and _is_next(line.text, begins):
             yield _as_one(pending)
             pending = []
         pending.append(line)
@@ -91,6 +91,11 @@ def _joined(lines: list[RawLine], begins: re.Pattern[str]) -> Iterator[RawLine]:
             pending = []
     if pending:
         yield _as_one(pending)
+
+
+def _is_next(text: str, begins: re.Pattern[str]) -> bool:
+    """Whether a line goes on with no other: it is empty, indented, a record, or prefixed."""
+    return not text[:2].strip() or text.startswith('{"') or begins.match(text) is not None
 
 
 def _as_one(lines: list[RawLine]) -> RawLine:
@@ -109,7 +114,8 @@ def _wrap_width(lines: Iterable[str]) -> int | None:
     wide = [(count, length) for length, count in lengths.items() if _MIN_WRAP <= length <= _MAX_WRAP]
     count, width = max(wide, default=(0, 0))
     widest = max(lengths, default=0)
-    if lengths[widest] >= _MIN_WRAPPED_LINES and _MIN_WRAP <= widest <= _MAX_WRAP:
+    least = 1 if widest in _USUAL_WRAPS else _MIN_WRAPPED_LINES
+    if lengths[widest] >= least and _MIN_WRAP <= widest <= _MAX_WRAP:
         return widest
     is_wrapped = count >= max(_MIN_WRAPPED_LINES, _WRAPPED_SHARE * num_lines)
     return width if is_wrapped else None
