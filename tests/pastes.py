@@ -176,9 +176,7 @@ VLLM = {
         "No available memory",
     ),
     "a crowded card": Paste(
-        _frames(
-            "(EngineCore_0 pid=5) ", _SITE, "vllm/v1/worker/gpu_worker.py:init_device"
-        )
+        _frames("(EngineCore_0 pid=5) ", _SITE, "vllm/v1/worker/gpu_worker.py:init_device")
         + "(EngineCore_0 pid=5) ValueError: Free memory on device (18.21/23.52 GiB) on startup is "
         "less than desired GPU memory utilization (0.9, 21.16 GiB). Decrease GPU memory "
         "utilization or reduce GPU memory used by other processes.\n",

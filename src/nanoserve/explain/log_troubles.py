@@ -85,7 +85,7 @@ _NO_CAUSE = (
 _OF_MEMORY = re.compile(r"\bout of (?:device |GPU )?memory\b|\bOOM\b|insufficient GPU memory")
 _MAX_RAISED = 20  # exceptions looked at, from the first traceback on
 _RAISED_CHARS = 100_000  # of a traceback in which its exception is looked for
-_LAST_CHARS = 400  # of a text, in which an exception that ends it stands
+_LAST_CHARS = 1_000  # of a text, in which an exception that ended it stands
 
 
 def raised_error(text: str) -> LoggedError | None:
@@ -101,10 +101,11 @@ def raised_error(text: str) -> LoggedError | None:
 
 
 def ending_error(text: str) -> LoggedError | None:
-    """Return the exception with which a text ends, its traceback cut off; None where it does not."""
-    found = _first_raised(text, max(0, len(text) - _LAST_CHARS))
-    position = 0 if found is None or found.position is None else found.position
-    return found if found is not None and text.endswith(found.text, position) else None
+    """Return the first exception near a text's end; None where there is none.
+
+    Of a paste that holds a traceback's last lines alone, or a process's last words.
+    """
+    return _first_raised(text, max(0, len(text) - _LAST_CHARS))
 
 
 def _first_raised(text: str, start: int) -> LoggedError | None:

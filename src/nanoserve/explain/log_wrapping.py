@@ -28,7 +28,7 @@ _MESSAGE = re.compile(
 _RECORD_CHARS = 4000  # of a record before its message: labels of pods are long
 _MIN_WRAP, _MAX_WRAP = 60, 400  # columns of terminals that wrap
 _USUAL_WRAPS = (80, 100, 120, 132, 160)  # columns of which one line is enough
-_MIN_WRAPPED_LINES = 2
+_MIN_WRAPPED_LINES = 3  # of any other width: two lines are as long as each other by chance
 _WRAPPED_SHARE = 0.2  # of a text's lines that are as wide as a terminal, at least
 
 
@@ -111,7 +111,9 @@ def _wrap_width(lines: Iterable[str]) -> int | None:
     """
     lengths = Counter(map(len, lines))
     num_lines = sum(lengths.values()) - lengths[0]
-    wide = [(count, length) for length, count in lengths.items() if _MIN_WRAP <= length <= _MAX_WRAP]
+    wide = [
+        (count, length) for length, count in lengths.items() if _MIN_WRAP <= length <= _MAX_WRAP
+    ]
     count, width = max(wide, default=(0, 0))
     widest = max(lengths, default=0)
     least = 1 if widest in _USUAL_WRAPS else _MIN_WRAPPED_LINES

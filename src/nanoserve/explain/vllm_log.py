@@ -111,9 +111,7 @@ _REFUSALS = (
     ),
     ErrorPattern("Available memory on node", "no room for pool", _NODE_FOR_POOL, "pool", True),
     ErrorPattern("The worker already uses", "no room for pool", _NODE_USED_UP, "pool", True),
-    ErrorPattern(
-        "frontend multimodal GPU decoding reserves", "no room for pool", _DECODER, "pool"
-    ),
+    ErrorPattern("frontend multimodal GPU decoding reserves", "no room for pool", _DECODER, "pool"),
     ErrorPattern("The error occurred during profile run", "out of memory", None, "profile"),
     ErrorPattern("The required memory size", "out of memory", _OPENVINO, "weights", True),
     ErrorPattern("too large for the current device's HBM", "out of memory", None, "weights"),

@@ -62,7 +62,9 @@ WRAPPERS: dict[str, Wrapper] = {
     "132 columns": wrapped_at(132),
     "80 columns, quoted": lambda text: lines_with("> ")(wrapped_at(80)(text)),
     "escaped for HTML": html.escape,
-    "HTML": lambda text: "<pre><code>" + html.escape(text).replace("\n", "<br>\n") + "</code></pre>",
+    "HTML": lambda text: (
+        "<pre><code>" + html.escape(text).replace("\n", "<br>\n") + "</code></pre>"
+    ),
     "one string with written-out line ends": lambda text: repr(text),
     "numbered lines": lambda text: "".join(
         f"{number:4} | {line}\n" for number, line in enumerate(text.splitlines(), 1)
