@@ -1,5 +1,6 @@
 """A server's load explained: whether it preempts, why, and the flag to change."""
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -7,6 +8,7 @@ from nanoserve.explain.engine_flags import engine_flag
 from nanoserve.explain.preemption import HEADROOM, LoadDiagnosis, diagnose_load
 from nanoserve.explain.serving_metrics import ServingMetrics, read_metrics
 from nanoserve.explain.suggested_fix import Fix
+from nanoserve.units import MIB, format_bytes
 
 _LIMITED_BY_MEMORY = ("preempting", "preempted earlier", "pool full")
 
@@ -58,10 +60,10 @@ def explain_load(text: str, plain: str | None = None) -> LoadExplanation | None:
 
 def _fixes(metrics: ServingMetrics, diagnosis: LoadDiagnosis) -> tuple[Fix, ...]:
     makers = {
-        "preempting": (_recommended_slots, _eight_bits),
-        "preempted earlier": (),
-        "pool full": (_eight_bits, _recommended_slots),
-        "slots full": (_recommended_slots,),
+        "preempting": (_recommended_slots, _larger_pool, _eight_bits),
+        "preempted earlier": (_larger_pool,),
+        "pool full": (_larger_pool, _eight_bits, _recommended_slots),
+        "slots full": (_recommended_slots, _slots_for_the_queue),
     }.get(diagnosis.kind, ())
     found = (make(metrics, diagnosis) for make in makers)
     return tuple(fix for fix in found if fix is not None)
@@ -78,6 +80,55 @@ def _recommended_slots(metrics: ServingMetrics, diagnosis: LoadDiagnosis) -> Fix
         f"of their present length fit; {HEADROOM:.1%} of that leaves room to grow"
     )
     return Fix(change, effect, 0)
+
+
+def _slots_for_the_queue(metrics: ServingMetrics, diagnosis: LoadDiagnosis) -> Fix | None:
+    """Take what waits as well, where the engine does not say how much of its pool is held."""
+    if metrics.pool_usage is not None or not metrics.num_waiting:
+        return None
+    running = metrics.num_running or 0
+    change = engine_flag(metrics.engine, "slots", running + metrics.num_waiting)
+    if change is None:
+        return None
+    share = ""
+    if metrics.engine == "llama.cpp":
+        share = "; the context is shared out among them: --ctx-size must grow as well"
+    effect = f"{running:,} requests run and {metrics.num_waiting:,} wait for a slot{share}"
+    return Fix(change, effect, 0)
+
+
+def _larger_pool(metrics: ServingMetrics, diagnosis: LoadDiagnosis) -> Fix | None:
+    """Give the pool what nothing was planned for, as far as running and waiting requests need."""
+    pool, spare = metrics.pool_bytes, metrics.spare_bytes
+    if not pool or not spare or not metrics.num_running or not metrics.pool_usage:
+        return _twice_the_pool(metrics)
+    asking = metrics.num_running + (metrics.num_waiting or 0)
+    each = pool * metrics.pool_usage / metrics.num_running
+    wanted = math.ceil(max(asking * each / HEADROOM, pool / HEADROOM) / MIB)
+    size = min(wanted, (pool + spare) // MIB)
+    change = engine_flag(metrics.engine, "pool", size)
+    if change is None or size * MIB <= pool:
+        return None
+    effect = (
+        f"{format_bytes(spare)} of the device are planned for nothing; {asking:,} requests run or "
+        f"wait, and each holds {format_bytes(round(each))} now: {int(size * MIB / each):,} would fit"
+    )
+    return Fix(change, effect, size * MIB - pool)
+
+
+def _twice_the_pool(metrics: ServingMetrics) -> Fix | None:
+    """Double the pool out of what nothing was planned for, where no request runs any more."""
+    pool, spare = metrics.pool_bytes, metrics.spare_bytes
+    if not pool or not spare:
+        return None
+    size = min(2 * pool, pool + spare) // MIB
+    change = engine_flag(metrics.engine, "pool", size)
+    if change is None or size * MIB <= pool:
+        return None
+    effect = (
+        f"{format_bytes(pool)} now; {format_bytes(spare)} of the device are planned for nothing"
+    )
+    return Fix(change, effect, size * MIB - pool)
 
 
 def _eight_bits(metrics: ServingMetrics, diagnosis: LoadDiagnosis) -> Fix | None:

@@ -61,6 +61,12 @@ def diagnose_load(metrics: ServingMetrics) -> LoadDiagnosis:
             "limits is the number of requests taken at once.",
             _fitting(metrics),
         )
+    if metrics.num_waiting:
+        return LoadDiagnosis(
+            "slots full",
+            f"{metrics.num_waiting:,} requests wait while {metrics.num_running or 0:,} run, and the "
+            "page does not say how much of the pool is held: what limits may be the slots.",
+        )
     return LoadDiagnosis("healthy", "No request was sent back to wait.")
 
 

@@ -71,3 +71,49 @@ def test_a_load_is_json() -> None:
 
     assert load is not None
     assert load.as_dict()["metrics"]["num_running"] == 40
+
+
+def own_page(running: float, waiting: float, held: float) -> str:
+    """Return a page of this server's, with a pool of 100 MiB and 1 GiB left of the device."""
+    return (
+        f"nanoserve:num_requests_running {running}\nnanoserve:num_requests_waiting {waiting}\n"
+        f"nanoserve:kv_cache_usage_perc {held}\nnanoserve:num_preemptions_total 7.0\n"
+        'nanoserve:memory_bytes{kind="planned",part="kv pool"} 1.048576e+08\n'
+        'nanoserve:memory_bytes{kind="planned",part="unassigned"} 1.073741824e+09\n'
+    )
+
+
+def test_this_server_is_given_the_pool_that_its_load_needs() -> None:
+    """Ten run on 100 MiB and thirty wait: 40 times 10 MiB, over 92.5 %, is 433 MiB."""
+    load = explain_load(own_page(10, 30, 1.0))
+
+    assert load is not None
+    assert [fix.change for fix in load.fixes] == ["--max-num-seqs 9", "--kv-cache-bytes 433MiB"]
+    assert "43 would fit" in load.fixes[1].effect
+
+
+def test_a_pool_is_never_larger_than_what_is_left() -> None:
+    """A thousand waiting requests ask for more than the device has."""
+    load = explain_load(own_page(10, 1000, 1.0))
+
+    assert load is not None
+    assert load.fixes[1].change == "--kv-cache-bytes 1124MiB"
+
+
+def test_a_peak_that_is_over_asks_for_a_larger_pool_too() -> None:
+    """The pool was too small then, whoever runs now."""
+    load = explain_load(own_page(0, 0, 0.0))
+
+    assert load is not None
+    assert load.diagnosis.kind == "preempted earlier"
+    assert load.fixes[0].change == "--kv-cache-bytes 200MiB"
+
+
+def test_llamacpp_is_asked_for_slots() -> None:
+    """It shares its context out among them."""
+    load = explain_load("llamacpp:requests_processing 4\nllamacpp:requests_deferred 9\n")
+
+    assert load is not None
+    assert (load.diagnosis.kind, load.exit_code) == ("slots full", 0)
+    assert load.fixes[0].change == "--parallel 13"
+    assert "--ctx-size must grow" in load.fixes[0].effect
