@@ -5,7 +5,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from nanoserve.explain.engine_flags import engine_flag
-from nanoserve.explain.preemption import HEADROOM, LoadDiagnosis, diagnose_load
+from nanoserve.explain.preemption import (
+    HEADROOM,
+    LoadDiagnosis,
+    diagnose_load,
+    fitting_as_they_grow,
+    mean_lengths,
+)
 from nanoserve.explain.serving_metrics import ServingMetrics, read_metrics
 from nanoserve.explain.suggested_fix import Fix
 from nanoserve.units import MIB, format_bytes
@@ -72,7 +78,17 @@ def _fixes(metrics: ServingMetrics, diagnosis: LoadDiagnosis) -> tuple[Fix, ...]
 def _recommended_slots(metrics: ServingMetrics, diagnosis: LoadDiagnosis) -> Fix | None:
     slots = diagnosis.recommended_max_num_seqs
     change = engine_flag(metrics.engine, "slots", slots)
-    if not slots or change is None or metrics.num_running is None or not metrics.pool_usage:
+    if not slots or change is None:
+        return None
+    lengths = mean_lengths(metrics)
+    if lengths is not None and slots == fitting_as_they_grow(metrics):
+        prompt, answer = lengths
+        effect = (
+            f"a finished request had {prompt:,.0f} + {answer:,.0f} tokens: {slots:,} fit in "
+            f"{metrics.pool_tokens:,} while each is at another point of its answer"
+        )
+        return Fix(change, effect, 0)
+    if metrics.num_running is None or not metrics.pool_usage:
         return None
     fit = metrics.num_running / metrics.pool_usage
     effect = (
@@ -100,20 +116,30 @@ def _slots_for_the_queue(metrics: ServingMetrics, diagnosis: LoadDiagnosis) -> F
 def _larger_pool(metrics: ServingMetrics, diagnosis: LoadDiagnosis) -> Fix | None:
     """Give the pool what nothing was planned for, as far as running and waiting requests need."""
     pool, spare = metrics.pool_bytes, metrics.spare_bytes
-    if not pool or not spare or not metrics.num_running or not metrics.pool_usage:
+    each = _request_bytes(metrics)
+    if not pool or not spare or not each:
         return _twice_the_pool(metrics)
-    asking = metrics.num_running + (metrics.num_waiting or 0)
-    each = pool * metrics.pool_usage / metrics.num_running
-    wanted = math.ceil(max(asking * each / HEADROOM, pool / HEADROOM) / MIB)
+    asking = (metrics.num_running or 0) + (metrics.num_waiting or 0)
+    wanted = math.ceil(max(asking * each, pool) / HEADROOM / MIB)
     size = min(wanted, (pool + spare) // MIB)
     change = engine_flag(metrics.engine, "pool", size)
     if change is None or size * MIB <= pool:
         return None
     effect = (
         f"{format_bytes(spare)} of the device are planned for nothing; {asking:,} requests run or "
-        f"wait, and each holds {format_bytes(round(each))} now: {int(size * MIB / each):,} would fit"
+        f"wait, and each holds up to {format_bytes(round(each))}: {int(size * MIB / each):,} would fit"
     )
     return Fix(change, effect, size * MIB - pool)
+
+
+def _request_bytes(metrics: ServingMetrics) -> float | None:
+    """Return what a request holds at its end, or holds now where no lengths are known."""
+    lengths, pool = mean_lengths(metrics), metrics.pool_bytes
+    if lengths is not None and metrics.pool_tokens and pool:
+        return sum(lengths) * pool / metrics.pool_tokens
+    if not metrics.num_running or not metrics.pool_usage or not pool:
+        return None
+    return pool * metrics.pool_usage / metrics.num_running
 
 
 def _twice_the_pool(metrics: ServingMetrics) -> Fix | None:

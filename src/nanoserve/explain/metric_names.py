@@ -29,6 +29,7 @@ COUNTERS: Final = {  # of two scrapes the difference
     "num_requests_total": "num_finished",
     "generation_tokens_total": "generation_tokens",
     "tokens_predicted_total": "generation_tokens",
+    "prompt_tokens_total": "prompt_tokens",
 }
 GAUGES: Final = {  # of two scrapes the last
     "num_requests_running": "num_running",
@@ -57,6 +58,11 @@ GAUGES: Final = {  # of two scrapes the last
     "max_running_requests": "max_num_seqs",
     "max_batch_size_static": "max_num_seqs",
     'request_metrics{request_type="max"}': "max_num_seqs",
+    "max_num_seqs": "max_num_seqs",
+    "block_size": "block_size",
+    "num_blocks_free": "some_blocks",
+    "num_blocks_used": "some_blocks",
+    "num_blocks_cached": "some_blocks",
     "kv_cache_max_blocks": "num_blocks",
     'kv_cache_block_metrics{kv_cache_block_type="max"}': "num_blocks",
     "kv_cache_tokens_per_block": "block_size",

@@ -6,7 +6,7 @@ engines call the figures is `metric_names`'; what they mean is `preemption`'s.
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nanoserve.explain.log_patterns import (
     NUMBER,
@@ -47,6 +47,7 @@ class ServingMetrics:
         num_preemptions: Requests sent back to wait: between the first and the last scrape
             where there are several, since the start otherwise.
         num_finished: Requests finished, over the same time.
+        prompt_tokens: Tokens of prompts that were begun, over the same time.
         generation_tokens: Tokens sampled, over the same time.
         num_running: Requests that hold blocks, in the last scrape; of a log, the most seen.
         num_waiting: Requests that wait, likewise.
@@ -56,11 +57,13 @@ class ServingMetrics:
         max_num_seqs: Most requests at once.
         pool_bytes: Bytes of the pool; this server says them.
         spare_bytes: Bytes of the device that nothing was planned for; likewise.
+        is_between: Whether counters are of the time between two scrapes.
     """
 
     engine: str | None = None
     num_preemptions: int | None = None
     num_finished: int | None = None
+    prompt_tokens: int | None = None
     generation_tokens: int | None = None
     num_running: int | None = None
     num_waiting: int | None = None
@@ -69,6 +72,7 @@ class ServingMetrics:
     max_num_seqs: int | None = None
     pool_bytes: int | None = None
     spare_bytes: int | None = None
+    is_between: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -103,14 +107,17 @@ def _read_scrapes(text: str) -> ServingMetrics:
         value = max(0.0, values[-1] - values[0]) if is_counter and len(values) > 1 else values[-1]
         old = totals.get(field, 0.0)
         totals[field] = max(old, value) if field in LARGEST else old + value
-    blocks, block_size = totals.pop("num_blocks", None), totals.pop("block_size", None)
+    some_blocks = totals.pop("some_blocks", None)  # free, used and cached ones are all
+    blocks = totals.pop("num_blocks", some_blocks)
+    block_size = totals.pop("block_size", None)
     pool_tokens = blocks * block_size if blocks and block_size else _configured_tokens(text)
     if pool_tokens:
         totals.setdefault("pool_tokens", pool_tokens)
     retracted = totals.pop("now_retracted", 0.0)  # where nobody counts them all
     if retracted:
         totals.setdefault("num_preemptions", retracted)
-    return _metrics(engine, totals)
+    is_between = any(len(values) > 1 for values in series.values())
+    return replace(_metrics(engine, totals), is_between=is_between)
 
 
 def _series(text: str) -> dict[str, list[float]]:

@@ -117,3 +117,21 @@ def test_llamacpp_is_asked_for_slots() -> None:
     assert (load.diagnosis.kind, load.exit_code) == ("slots full", 0)
     assert load.fixes[0].change == "--parallel 13"
     assert "--ctx-size must grow" in load.fixes[0].effect
+
+
+def test_lengths_of_finished_requests_size_slots_and_pool() -> None:
+    """256 tokens each at their end: 10 fit 2,048 tokens, and 18 that ask take 4,981 of them."""
+    load = explain_load(
+        "nanoserve:num_requests_running 15\nnanoserve:num_requests_waiting 3\n"
+        "nanoserve:kv_cache_usage_perc 0.773\nnanoserve:num_preemptions_total 20\n"
+        "nanoserve:request_success_total 18\nnanoserve:prompt_tokens_total 1152\n"
+        "nanoserve:generation_tokens_total 3456\nnanoserve:block_size 16\n"
+        "nanoserve:num_blocks_free 28\nnanoserve:num_blocks_used 100\n"
+        'nanoserve:memory_bytes{kind="planned",part="kv pool"} 41943040\n'
+        'nanoserve:memory_bytes{kind="planned",part="unassigned"} 1073741824\n'
+    )
+
+    assert load is not None
+    assert load.metrics.pool_tokens == 2048
+    assert [fix.change for fix in load.fixes] == ["--max-num-seqs 10", "--kv-cache-bytes 98MiB"]
+    assert "64 + 192 tokens: 10 fit in 2,048" in load.fixes[0].effect
