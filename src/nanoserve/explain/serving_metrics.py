@@ -7,6 +7,7 @@ engines call the figures is `metric_names`'; what they mean is `preemption`'s.
 import math
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 from nanoserve.explain.log_patterns import (
     NUMBER,
@@ -210,6 +211,8 @@ def _read_log_lines(plain: str) -> ServingMetrics:
 
 def _metrics(engine: str | None, values: dict[str, float]) -> ServingMetrics:
     usage = values.pop("pool_usage", None)
-    counts = {name: int(value) for name, value in values.items() if 0 <= value < 1e15}
+    counts: dict[str, Any] = {
+        name: int(value) for name, value in values.items() if 0 <= value < 1e15
+    }
     usage = None if usage is None else min(1.0, max(0.0, usage))
     return ServingMetrics(engine=engine, pool_usage=usage, **counts)

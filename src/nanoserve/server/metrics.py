@@ -76,8 +76,8 @@ class _SnapshotCollector(Collector):
             ("num_blocks_free", "KV blocks that are unowned and empty.", gauges.num_free_blocks),
             ("num_blocks_used", "KV blocks held by a request.", gauges.num_used_blocks),
             ("num_blocks_cached", "KV blocks kept for their prefix.", gauges.num_cached_blocks),
-            ("block_size", "Tokens of a KV block.", limits and limits.block_size),
-            ("max_num_seqs", "Most requests that run at once.", limits and limits.max_num_seqs),
+            ("block_size", "Tokens of a KV block.", limits.block_size if limits else None),
+            ("max_num_seqs", "Most running requests.", limits.max_num_seqs if limits else None),
             ("last_step_age_seconds", "Since the last step ended.", self._stats.last_step_age_s),
         ):
             if value is None:  # no step yet, or no limits given
