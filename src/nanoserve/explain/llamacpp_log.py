@@ -231,9 +231,9 @@ def _add_need(text: str, error: LoggedError) -> LoggedError:
     if error.kind != "out of memory" or error.need_bytes is not None:
         return error
     if (asked := next(_NEEDED.finditer(text, start, end), None)) is not None:
-        return replace(error, need_bytes=mib(asked[1]))
+        return replace(error, need_bytes=mib(asked[1]) or None)
     asked = _ASKED_BYTES.search(text, start, end)
-    return error if asked is None else replace(error, need_bytes=int(asked[1]))
+    return error if asked is None else replace(error, need_bytes=int(asked[1]) or None)
 
 
 LLAMACPP_LOG = LogFormat(

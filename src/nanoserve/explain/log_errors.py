@@ -174,7 +174,7 @@ def _failed_allocation(text: str, position: int, stage: Stage | None) -> LoggedE
         "out of memory",
         window[:_TEXT_CHARS].strip(),
         stage,
-        need_bytes=_first_size(_TRIED, window),
+        need_bytes=_first_size(_TRIED, window) or None,
         have_bytes=have,
         others_bytes=max(0, total - have - own) if known else None,  # type: ignore[operator]
         position=position,
@@ -207,6 +207,8 @@ def _refusal(text: str, found: _Refusal, marks: BootMarks) -> LoggedError:
     figures: dict[str, Any] = {
         name: _READERS[name](group) for name, group in groups.items() if group is not None
     }
+    needed = ("need_tokens", "need_bytes", "fitting_len", "fitting_seqs")
+    figures = {name: value for name, value in figures.items() if value or name not in needed}
     return replace(error, **figures)
 
 

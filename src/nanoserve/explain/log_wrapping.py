@@ -25,6 +25,7 @@ _MESSAGE = re.compile(
     r"[\"'](?:log|message|msg|textPayload|line|body|content|MESSAGE|@message|event)[\"']\s?:\s?"
     r"\"((?:[^\"\\]|\\.){1,65536})"
 )
+_MAX_PARTS = 100_000  # of one line; what holds more is no log
 _RECORD_CHARS = 4000  # of a record before its message: labels of pods are long
 _MIN_WRAP, _MAX_WRAP = 60, 400  # columns of terminals that wrap
 _USUAL_WRAPS = (80, 100, 120, 132, 160)  # columns of which one line is enough
@@ -71,7 +72,8 @@ def _bare_lines(lines: list[str], first_number: int) -> Iterator[RawLine]:
         if ("`" in bare or "~" in bare) and _FENCE.match(bare):
             continue
         if "\\n" in bare or ("<" in bare and ">" in bare):
-            for part in _LINE_END.split(bare) if bare[:1] != "{" else (bare,):
+            is_one = bare[:1] == "{" or bare.count("\\n") > _MAX_PARTS
+            for part in (bare,) if is_one else _LINE_END.split(bare):
                 yield RawLine(number, part)
         else:
             yield RawLine(number, bare)

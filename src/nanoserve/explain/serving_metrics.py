@@ -150,8 +150,9 @@ def _sample(line: str) -> tuple[str, float] | None:
     value = _value(words[0]) if words else None
     if value is None or not math.isfinite(value):
         return None
-    ranks = (rank for label, rank in _LABEL.findall(line[:end]) if label in RANK_LABELS)
-    return None if any(rank not in ("", "0") for rank in ranks) else (line[:end], value)
+    labels = _LABEL.findall(line[:end]) if "_rank=" in line else ()
+    is_repeated = any(label in RANK_LABELS and rank not in ("", "0") for label, rank in labels)
+    return None if is_repeated else (line[:end], value)
 
 
 def _value(text: str) -> float | None:
