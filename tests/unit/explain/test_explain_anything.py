@@ -38,10 +38,11 @@ PIECES = (
     b" GiB",
     b"\r",
     b"\xe2\x80\xa8",
-    "٣".encode(),  # noqa: RUF001 - a digit that is not ASCII
+    "٣".encode(),  # a digit that is not ASCII
     b"#tokens: ",
 )
-NUM_BYTES = 5_000_000
+NUM_BYTES = 2_000_000
+MAX_S = 0.8  # five megabytes in two seconds
 
 
 def check(content: bytes, total_bytes: int | None) -> None:
@@ -129,11 +130,11 @@ FILES: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_five_megabytes_of_anything(name: str) -> None:
-    """Less than two seconds of a core, the decoding and the report included."""
+def test_megabytes_of_anything(name: str) -> None:
+    """Five in less than two seconds of a core, the decoding and the report included."""
     content = FILES[name]()
     started = time.process_time()
 
     check(content, None)
 
-    assert time.process_time() - started < 2
+    assert time.process_time() - started < MAX_S
