@@ -10,7 +10,6 @@ from nanoserve.explain.preemption import (
     LoadDiagnosis,
     diagnose_load,
     fitting_as_they_grow,
-    mean_lengths,
 )
 from nanoserve.explain.serving_metrics import ServingMetrics, read_metrics
 from nanoserve.explain.suggested_fix import Fix
@@ -80,11 +79,10 @@ def _recommended_slots(metrics: ServingMetrics, diagnosis: LoadDiagnosis) -> Fix
     change = engine_flag(metrics.engine, "slots", slots)
     if not slots or change is None:
         return None
-    lengths = mean_lengths(metrics)
-    if lengths is not None and slots == fitting_as_they_grow(metrics):
-        prompt, answer = lengths
+    if slots == fitting_as_they_grow(metrics):
         effect = (
-            f"a finished request had {prompt:,.0f} + {answer:,.0f} tokens: {slots:,} fit in "
+            f"a request has {metrics.mean_prompt:,.0f} + {metrics.mean_answer:,.0f} tokens on "
+            f"average: {slots:,} fit in "
             f"{metrics.pool_tokens:,} while each is at another point of its answer"
         )
         return Fix(change, effect, 0)
@@ -134,9 +132,9 @@ def _larger_pool(metrics: ServingMetrics, diagnosis: LoadDiagnosis) -> Fix | Non
 
 def _request_bytes(metrics: ServingMetrics) -> float | None:
     """Return what a request holds at its end, or holds now where no lengths are known."""
-    lengths, pool = mean_lengths(metrics), metrics.pool_bytes
-    if lengths is not None and metrics.pool_tokens and pool:
-        return sum(lengths) * pool / metrics.pool_tokens
+    pool, prompt, answer = metrics.pool_bytes, metrics.mean_prompt, metrics.mean_answer
+    if prompt and answer and metrics.pool_tokens and pool:
+        return (prompt + answer) * pool / metrics.pool_tokens
     if not metrics.num_running or not metrics.pool_usage or not pool:
         return None
     return pool * metrics.pool_usage / metrics.num_running

@@ -107,28 +107,15 @@ def _fitting_now(metrics: ServingMetrics) -> int | None:
     return max(1, math.floor(HEADROOM * metrics.num_running / metrics.pool_usage))
 
 
-def mean_lengths(metrics: ServingMetrics) -> tuple[float, float] | None:
-    """Return a finished request's prompt and answer in tokens; None where nobody says."""
-    finished, prompts, sampled = (
-        metrics.num_finished,
-        metrics.prompt_tokens,
-        metrics.generation_tokens,
-    )
-    if not finished or not prompts or not sampled:
-        return None
-    return prompts / finished, sampled / finished
-
-
 def fitting_as_they_grow(metrics: ServingMetrics) -> int | None:
     """Return the requests whose blocks fit while each is at another point of its answer.
 
     n requests of a prompt p and an answer g, each anywhere in its answer, hold n (p + g / 2)
     tokens, give or take g sqrt(n / 12); two such spreads are left free.
     """
-    lengths, pool = mean_lengths(metrics), metrics.pool_tokens
-    if lengths is None or not pool:
+    prompt, answer, pool = metrics.mean_prompt, metrics.mean_answer, metrics.pool_tokens
+    if not prompt or not answer or not pool:
         return None
-    prompt, answer = lengths
     # n m + 2 g sqrt(n / 12) = pool, solved for sqrt(n), with m = p + g / 2
     mean, spread = prompt + answer / 2, answer / math.sqrt(3)
     root = (math.sqrt(spread**2 + 4 * mean * pool) - spread) / (2 * mean)

@@ -48,7 +48,8 @@ class ServingMetrics:
         num_preemptions: Requests sent back to wait: between the first and the last scrape
             where there are several, since the start otherwise.
         num_finished: Requests finished, over the same time.
-        prompt_tokens: Tokens of prompts that were begun, over the same time.
+        mean_prompt: Tokens of a request's prompt, on average since the server's start.
+        mean_answer: Tokens of its whole answer, likewise.
         generation_tokens: Tokens sampled, over the same time.
         num_running: Requests that hold blocks, in the last scrape; of a log, the most seen.
         num_waiting: Requests that wait, likewise.
@@ -64,7 +65,8 @@ class ServingMetrics:
     engine: str | None = None
     num_preemptions: int | None = None
     num_finished: int | None = None
-    prompt_tokens: int | None = None
+    mean_prompt: float | None = None
+    mean_answer: float | None = None
     generation_tokens: int | None = None
     num_running: int | None = None
     num_waiting: int | None = None
@@ -118,7 +120,29 @@ def _read_scrapes(text: str) -> ServingMetrics:
     if retracted:
         totals.setdefault("num_preemptions", retracted)
     is_between = any(len(values) > 1 for values in series.values())
-    return replace(_metrics(engine, totals), is_between=is_between)
+    totals.pop("prompt_tokens", None)
+    prompt, answer = _mean_lengths(series, totals.get("num_running", 0.0))
+    metrics = _metrics(engine, totals)
+    return replace(metrics, is_between=is_between, mean_prompt=prompt, mean_answer=answer)
+
+
+def _mean_lengths(
+    series: dict[str, list[float]], running: float
+) -> tuple[float | None, float | None]:
+    """Return a request's prompt and answer in tokens; None before one has finished.
+
+    Those that run have had their prompt counted, and on average half of their answer.
+    """
+    sums: dict[str | None, float] = {}
+    for key, values in series.items():
+        name, field = _field(key)
+        if name in COUNTERS:
+            sums[field] = sums.get(field, 0.0) + values[-1]
+    finished, prompts = sums.get("num_finished"), sums.get("prompt_tokens")
+    sampled = sums.get("generation_tokens")
+    if not finished or not prompts or not sampled:
+        return None, None
+    return prompts / (finished + running), sampled / (finished + running / 2)
 
 
 def _series(text: str) -> dict[str, list[float]]:

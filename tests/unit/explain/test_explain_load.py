@@ -120,12 +120,15 @@ def test_llamacpp_is_asked_for_slots() -> None:
 
 
 def test_lengths_of_finished_requests_size_slots_and_pool() -> None:
-    """256 tokens each at their end: 10 fit 2,048 tokens, and 18 that ask take 4,981 of them."""
+    """18 that finished and half of 15 that run sampled 4,896 tokens, 192 each; 33 prompts of 64.
+
+    10 of them fit 2,048 tokens, and 18 that ask take 4,608 at their end.
+    """
     load = explain_load(
         "nanoserve:num_requests_running 15\nnanoserve:num_requests_waiting 3\n"
         "nanoserve:kv_cache_usage_perc 0.773\nnanoserve:num_preemptions_total 20\n"
-        "nanoserve:request_success_total 18\nnanoserve:prompt_tokens_total 1152\n"
-        "nanoserve:generation_tokens_total 3456\nnanoserve:block_size 16\n"
+        "nanoserve:request_success_total 18\nnanoserve:prompt_tokens_total 2112\n"
+        "nanoserve:generation_tokens_total 4896\nnanoserve:block_size 16\n"
         "nanoserve:num_blocks_free 28\nnanoserve:num_blocks_used 100\n"
         'nanoserve:memory_bytes{kind="planned",part="kv pool"} 41943040\n'
         'nanoserve:memory_bytes{kind="planned",part="unassigned"} 1073741824\n'

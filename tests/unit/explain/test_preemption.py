@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoserve.explain.preemption import diagnose_load, fitting_as_they_grow, mean_lengths
+from nanoserve.explain.preemption import diagnose_load, fitting_as_they_grow
 from nanoserve.explain.serving_metrics import ServingMetrics
 
 
@@ -74,8 +74,8 @@ def test_nothing_to_change(metrics: ServingMetrics, kind: str) -> None:
 GROWING = ServingMetrics(
     num_preemptions=20,
     num_finished=18,
-    prompt_tokens=18 * 64,
-    generation_tokens=18 * 192,
+    mean_prompt=64,
+    mean_answer=192,
     num_running=15,
     num_waiting=3,
     pool_usage=0.773,
@@ -104,16 +104,16 @@ def test_requests_are_counted_as_they_will_grow() -> None:
 
 def test_without_lengths_only_the_present_counts() -> None:
     """No request has finished yet: 15 hold 77.3 %, so 17 fit with headroom."""
-    assert mean_lengths(replace(GROWING, num_finished=0)) is None
-    assert diagnose_load(replace(GROWING, num_finished=0)).recommended_max_num_seqs == 17
+    unknown = replace(GROWING, mean_prompt=None, mean_answer=None)
+
+    assert fitting_as_they_grow(unknown) is None
+    assert diagnose_load(unknown).recommended_max_num_seqs == 17
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(1, 10**9))
 def test_what_is_recommended_fits(prompt: int, answer: int, pool: int) -> None:
     """The spread left free is there, and one more request would take it."""
-    metrics = ServingMetrics(
-        num_finished=1, prompt_tokens=prompt, generation_tokens=answer, pool_tokens=pool
-    )
+    metrics = ServingMetrics(mean_prompt=prompt, mean_answer=answer, pool_tokens=pool)
 
     def held(requests: int) -> float:
         return requests * (prompt + answer / 2) + 2 * answer * math.sqrt(requests / 12)

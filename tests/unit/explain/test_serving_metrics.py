@@ -205,3 +205,16 @@ def test_the_first_versions_retract_in_other_words() -> None:
     )
 
     assert metrics.num_preemptions == 3
+
+
+def test_lengths_are_of_the_whole_time() -> None:
+    """Between two looks none may have finished; those that run count half of their answer."""
+    page = (
+        "nanoserve:num_requests_running 10\nnanoserve:request_success_total 5\n"
+        "nanoserve:prompt_tokens_total 480\nnanoserve:generation_tokens_total 960\n"
+    )
+    metrics = read_metrics(page * 2)
+
+    assert metrics.num_finished == 0
+    assert (metrics.mean_prompt, metrics.mean_answer) == (32, 96)
+    assert read_metrics(page.replace("success_total 5", "success_total 0")).mean_prompt is None
