@@ -79,11 +79,12 @@ def _recommended_slots(metrics: ServingMetrics, diagnosis: LoadDiagnosis) -> Fix
     change = engine_flag(metrics.engine, "slots", slots)
     if not slots or change is None:
         return None
-    if slots == fitting_as_they_grow(metrics):
+    prompt, answer, pool = metrics.mean_prompt, metrics.mean_answer, metrics.pool_tokens
+    if prompt and answer and pool and slots == fitting_as_they_grow(metrics):
+        together = max(1, int(pool / (prompt + answer)))
         effect = (
-            f"a request has {metrics.mean_prompt:,.0f} + {metrics.mean_answer:,.0f} tokens on "
-            f"average: {slots:,} fit in "
-            f"{metrics.pool_tokens:,} while each is at another point of its answer"
+            f"a request has {prompt:,.0f} + {answer:,.0f} tokens on average: {slots:,} fit in "
+            f"{pool:,} while each is at another point of its answer, {together:,} if all end at once"
         )
         return Fix(change, effect, 0)
     if metrics.num_running is None or not metrics.pool_usage:

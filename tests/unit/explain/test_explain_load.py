@@ -137,4 +137,5 @@ def test_lengths_of_finished_requests_size_slots_and_pool() -> None:
     assert load is not None
     assert load.metrics.pool_tokens == 2048
     assert [fix.change for fix in load.fixes] == ["--max-num-seqs 10", "--kv-cache-bytes 98MiB"]
-    assert "64 + 192 tokens: 10 fit in 2,048" in load.fixes[0].effect
+    assert "64 + 192 tokens on average: 10 fit in 2,048" in load.fixes[0].effect
+    assert load.fixes[0].effect.endswith("8 if all end at once")
