@@ -113,20 +113,24 @@ def _slots_for_the_queue(metrics: ServingMetrics, diagnosis: LoadDiagnosis) -> F
 
 
 def _larger_pool(metrics: ServingMetrics, diagnosis: LoadDiagnosis) -> Fix | None:
-    """Give the pool what nothing was planned for, as far as running and waiting requests need."""
+    """Give the pool what nothing was planned for, as far as all requests taken at once need.
+
+    They are as many as there are slots; where nobody says, those that run or wait.
+    """
     pool, spare = metrics.pool_bytes, metrics.spare_bytes
     each = _request_bytes(metrics)
     if not pool or not spare or not each:
         return _twice_the_pool(metrics)
-    asking = (metrics.num_running or 0) + (metrics.num_waiting or 0)
+    asking = metrics.max_num_seqs or (metrics.num_running or 0) + (metrics.num_waiting or 0)
     wanted = math.ceil(max(asking * each, pool) / HEADROOM / MIB)
     size = min(wanted, (pool + spare) // MIB)
     change = engine_flag(metrics.engine, "pool", size)
     if change is None or size * MIB <= pool:
         return None
+    who = "requests run or wait" if metrics.max_num_seqs is None else "may run at once"
     effect = (
-        f"{format_bytes(spare)} of the device are planned for nothing; {asking:,} requests run or "
-        f"wait, and each holds up to {format_bytes(round(each))}: {int(size * MIB / each):,} would fit"
+        f"{format_bytes(spare)} of the device are planned for nothing; {asking:,} {who}, and each "
+        f"holds up to {format_bytes(round(each))}: {int(size * MIB / each):,} would fit"
     )
     return Fix(change, effect, size * MIB - pool)
 

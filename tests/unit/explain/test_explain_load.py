@@ -139,3 +139,12 @@ def test_lengths_of_finished_requests_size_slots_and_pool() -> None:
     assert [fix.change for fix in load.fixes] == ["--max-num-seqs 10", "--kv-cache-bytes 98MiB"]
     assert "64 + 192 tokens on average: 10 fit in 2,048" in load.fixes[0].effect
     assert load.fixes[0].effect.endswith("8 if all end at once")
+
+
+def test_a_pool_is_sized_for_the_slots() -> None:
+    """Sixteen may run, though eight do just now: 16 times 10 MiB, over 92.5 %, is 173 MiB."""
+    load = explain_load(own_page(8, 0, 0.8) + "nanoserve:max_num_seqs 16\n")
+
+    assert load is not None
+    assert load.fixes[-1].change == "--kv-cache-bytes 173MiB"
+    assert "16 may run at once" in load.fixes[-1].effect
