@@ -124,14 +124,8 @@ def _draw_fits(axes: "Axes", plan: PlanAnswer, fits: Sequence[LengthFit]) -> Non
     axes.set_xlabel("tokens of a request, prompt and output together")
     axes.set_ylabel("requests at once")
     if not fits:
-        axes.text(
-            0.5,
-            0.5,
-            "no pool is left: none fits",
-            ha="center",
-            va="center",
-            transform=axes.transAxes,
-        )
+        words = "no pool is left: none fits"
+        axes.text(0.5, 0.5, words, ha="center", va="center", transform=axes.transAxes)
         axes.set_xticks([])
         axes.set_yticks([])
         return
@@ -145,22 +139,7 @@ def _draw_fits(axes: "Axes", plan: PlanAnswer, fits: Sequence[LengthFit]) -> Non
         label="likely range",
     )
     axes.plot(lengths, [_shown(fit.mid) for fit in fits], color=_POOL_COLOUR, label="likely")
-    slots = plan.choices.max_num_seqs
-    axes.axhline(
-        slots, color="black", linestyle=":", linewidth=1, label=f"{slots:,} slots: no more run"
-    )
-    recommended = plan.fit.max_num_seqs
-    if recommended != slots:
-        words = f"{recommended:,} slots recommended: requests grow"
-        axes.axhline(recommended, color="#D55E00", linestyle="-.", linewidth=1, label=words)
-    workload = plan.choices.workload.p95
-    axes.axvline(
-        workload,
-        color="#0072B2",
-        linestyle="--",
-        linewidth=1,
-        label=f"workload: {workload:,} tokens",
-    )
+    _draw_limits(axes, plan)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_ylim(bottom=0.5)
@@ -169,6 +148,20 @@ def _draw_fits(axes: "Axes", plan: PlanAnswer, fits: Sequence[LengthFit]) -> Non
     axes.tick_params(axis="x", labelrotation=30)
     axes.grid(visible=True, which="major", alpha=0.3)
     axes.legend(fontsize=8)
+
+
+def _draw_limits(axes: "Axes", plan: PlanAnswer) -> None:
+    """The slots, those that the launch command asks for, and the workload's length."""
+    slots, recommended = plan.choices.max_num_seqs, plan.fit.max_num_seqs
+    words = f"{slots:,} slots: no more run"
+    axes.axhline(slots, color="black", linestyle=":", linewidth=1, label=words)
+    if recommended != slots:
+        words = f"{recommended:,} slots recommended: requests grow"
+        axes.axhline(recommended, color="#D55E00", linestyle="-.", linewidth=1, label=words)
+    words = f"workload: {plan.choices.workload.p95:,} tokens"
+    axes.axvline(
+        plan.choices.workload.p95, color="#0072B2", linestyle="--", linewidth=1, label=words
+    )
 
 
 def _shown(count: int) -> float:
