@@ -271,6 +271,15 @@ SGLANG = {
         "capture out of headroom",
         "CUDA error: out of memory",
     ),
+    "a negative number of tokens": Paste(
+        "[2025-07-02 07:41:58 DP0 TP0] Load weight end. type=DeepseekV3ForCausalLM, "
+        "dtype=torch.bfloat16, avail mem=21.73 GB, mem usage=166.59 GB.\n"
+        "[2025-07-02 07:41:59 DP0 TP0] max_total_tokens=131072 is larger than the profiled value "
+        "-561981. Use the profiled value instead.\n",
+        "sglang",
+        "no room for pool",
+        "-561981",
+    ),
     "the first versions' ranks": Paste(
         "[gpu=0] Load weight begin. avail mem=23.30 GB\n"
         "[gpu=0] Load weight end. type=LlamaForCausalLM, dtype=torch.float16, avail mem=8.10 GB\n"
@@ -378,6 +387,16 @@ LLAMACPP = {
         "llama.cpp",
         "out of memory while serving",
         "CUDA error: out of memory",
+    ),
+    "the card's memory, through Ollama": Paste(
+        'time=2025-04-29T12:31:50.212+02:00 level=ERROR source=server.go:449 msg="llama runner '
+        'terminated" error="exit status 2"\n'
+        "time=2025-04-29T12:31:50.345+02:00 level=ERROR source=sched.go:457 "
+        'msg="error loading llama server" '
+        'error="llama runner process has terminated: cudaMalloc failed: out of memory"\n',
+        "llama.cpp",
+        "out of memory",
+        "cudaMalloc failed",
     ),
     "the machine's memory, through Ollama": Paste(
         'time=2025-08-02T10:11:12.345Z level=INFO source=sched.go:448 msg="Load failed" '

@@ -94,11 +94,9 @@ def read_log(log: LogFormat, text: str) -> LoggedBoot:
 
 def other_error(text: str, marks: BootMarks) -> LoggedError | None:
     """Return what stopped a boot that memory did not."""
-    error = find_hint(text, TROUBLES, marks) or raised_error(text)
-    hint = error or find_hint(text, marks.hints, marks)
-    if hint is not None and hint.kind != "unclear":
-        return hint
-    return ending_error(text) or hint
+    told = tuple(hint for hint in marks.hints if hint.kind != "unclear")
+    error = find_hint(text, TROUBLES, marks) or raised_error(text) or find_hint(text, told, marks)
+    return error or ending_error(text) or find_hint(text, marks.hints, marks)
 
 
 def place_boot(boot: LoggedBoot, offset: int) -> LoggedBoot:

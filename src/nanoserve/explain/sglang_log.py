@@ -111,6 +111,7 @@ _POOL_LINES = (
     ),
 )
 _SERVING = re.compile(r"out of memory\. (?:Try to lower|This should)")
+_NEGATIVE = re.compile(r"profiled value -\d")
 _NO_ROOM = re.compile(r"within the available (?P<have_bytes>[\d.]{1,12} Gi?B)")
 _CHECKPOINTS = re.compile(
     r"needs ~(?P<need_bytes>[\d.]{1,12}GB) but only (?P<have_bytes>[\d.]{1,12}GB)"
@@ -120,6 +121,7 @@ _REFUSALS = (
     ErrorPattern("Not enough memory; please try to increase", "no room for pool", None, "pool"),
     ErrorPattern("Not enough memory to allocate KV cache", "no room for pool", None, "pool"),
     ErrorPattern("Not enought memory", "no room for pool", None, "pool"),  # so spelt in 0.1
+    ErrorPattern("larger than the profiled value", "no room for pool", _NEGATIVE, "pool", True),
     ErrorPattern("Memory pool size is too small", "no room for pool", None, "pool"),
     ErrorPattern("Loaded weights leave no GPU memory", "no room for pool", None, "pool"),
     ErrorPattern("leaves no room for the full", "no room for pool", _NO_ROOM, "pool"),
