@@ -41,6 +41,7 @@ PIECES = (
     "٣".encode(),  # a digit that is not ASCII
     b"#tokens: ",
 )
+DIGIT = re.compile(rb"\d")
 NUM_BYTES = 2_000_000
 MAX_S = 0.8  # five megabytes in two seconds
 
@@ -55,7 +56,7 @@ def check(content: bytes, total_bytes: int | None) -> None:
 @given(st.data())
 def test_figures_that_cannot_be(data: st.DataObject) -> None:
     """Zeros, negative sizes and absurd ones in the place of a real log's figures."""
-    content = data.draw(st.sampled_from(SAMPLES))
+    content = data.draw(st.sampled_from([sample for sample in SAMPLES if DIGIT.search(sample)]))
     places = [match.span() for match in re.finditer(rb"\d+(?:\.\d+)?", content)]
     chosen = data.draw(st.lists(st.sampled_from(places), max_size=12, unique=True))
     for start, end in sorted(chosen, reverse=True):
