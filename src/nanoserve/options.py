@@ -131,10 +131,11 @@ class EngineOptions:
     )
     enable_prefix_caching: bool = _option(True, "reuse the KV of prompt prefixes seen before")
     threads: int | None = _option(None, "CPU threads of the forward pass (default: all cores)")
-    weight_cache_bytes: int = _option(
-        DEFAULT_WEIGHT_CACHE_BYTES,
+    weight_cache_bytes: int | None = _option(
+        None,
         "most bytes of packed weights kept on disk for the next start, of all models together; "
-        "what was not used for longest goes first, 0 keeps none (CPU, native operators)",
+        "what was not used for longest goes first, 0 keeps none (default: 8GiB; with native "
+        "operators alone)",
     )
     trace_file: str | None = _option(None, "file that gets one JSON line for each step")
     boot_report: str | None = _option(

@@ -140,7 +140,7 @@ def read_model(name: str, weight_cache_bytes: int = DEFAULT_WEIGHT_CACHE_BYTES) 
 
     Args:
         name: Preset name, local folder, .gguf file or hub id.
-        weight_cache_bytes: Most bytes of packed weights to keep on disk; 0 keeps none.
+        weight_cache_bytes: Most bytes of packed weights to keep on disk; None is the default.
 
     Raises:
         ModelError: The model cannot be read or is not supported.
@@ -148,6 +148,8 @@ def read_model(name: str, weight_cache_bytes: int = DEFAULT_WEIGHT_CACHE_BYTES) 
     checkpoint = read_checkpoint(resolve_model(name))
     tokenizer = _read_tokenizer(checkpoint)
     template = _read_chat_template(tokenizer)
+    if weight_cache_bytes is None:
+        weight_cache_bytes = DEFAULT_WEIGHT_CACHE_BYTES
     return CheckpointModel(checkpoint, tokenizer, template, weight_cache_bytes)
 
 
