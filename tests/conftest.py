@@ -1,8 +1,14 @@
 """Fixtures of every test; imports no torch."""
 
 import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
+
+from nanoserve.kernels.kernel_build import cache_folder
 
 # Two workers on two cores: each gets one thread, set before torch is imported.
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -13,3 +19,19 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("dev", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache() -> Iterator[None]:
+    """Let tests find the operators that are built, but no weights that other runs packed."""
+    kernels = cache_folder("kernels")
+    kernels.mkdir(parents=True, exist_ok=True)
+    before = os.environ.get("NANOSERVE_CACHE")
+    with tempfile.TemporaryDirectory(prefix="nanoserve-cache-") as folder:
+        (Path(folder) / "kernels").symlink_to(kernels.resolve())
+        os.environ["NANOSERVE_CACHE"] = folder
+        yield
+        if before is None:
+            del os.environ["NANOSERVE_CACHE"]
+        else:
+            os.environ["NANOSERVE_CACHE"] = before

@@ -135,7 +135,7 @@ class CheckpointModel:
         return f"{file_name}: {self.spec.architecture}, {num_parameters:,} parameters"
 
 
-def read_model(name: str, weight_cache_bytes: int = DEFAULT_WEIGHT_CACHE_BYTES) -> CheckpointModel:
+def read_model(name: str, weight_cache_bytes: int | None = None) -> CheckpointModel:
     """Find a model's files and read all of them but the weights.
 
     Args:
