@@ -9,6 +9,7 @@ Owns the file's format and whether it is mapped or read. Knows nothing of models
 (see `weight_cache`).
 """
 
+import contextlib
 import mmap
 import os
 import struct
@@ -147,11 +148,12 @@ def _map_image(file: BinaryIO, num_bytes: int) -> StoredImage | None:
     # Private and writable, since torch warns of read-only buffers. Nothing is written.
     pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     memory = torch.frombuffer(pages, dtype=torch.uint8)
-    try:
-        if hasattr(mmap, "MADV_HUGEPAGE"):
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without them
             pages.madvise(mmap.MADV_HUGEPAGE)
+    try:
         pages.madvise(_POPULATE_READ)  # here a bad disk is an error; later it would be SIGBUS
-    except OSError:  # ... or a kernel without it
+    except OSError:  # that, or a kernel without it
         return None
     sizes = parse_mapping(Path("/proc/self/smaps").read_text(), memory.data_ptr())
     resident_bytes = sizes.get("Rss", 0)
