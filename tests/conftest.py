@@ -2,7 +2,6 @@
 
 import os
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,17 +20,11 @@ settings.register_profile("dev", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def own_cache() -> Iterator[None]:
+def pytest_configure(config: pytest.Config) -> None:
     """Let tests find the operators that are built, but no weights that other runs packed."""
     kernels = cache_folder("kernels")
     kernels.mkdir(parents=True, exist_ok=True)
-    before = os.environ.get("NANOSERVE_CACHE")
-    with tempfile.TemporaryDirectory(prefix="nanoserve-cache-") as folder:
-        (Path(folder) / "kernels").symlink_to(kernels.resolve())
-        os.environ["NANOSERVE_CACHE"] = folder
-        yield
-        if before is None:
-            del os.environ["NANOSERVE_CACHE"]
-        else:
-            os.environ["NANOSERVE_CACHE"] = before
+    folder = tempfile.TemporaryDirectory(prefix="nanoserve-cache-")
+    config.add_cleanup(folder.cleanup)
+    (Path(folder.name) / "kernels").symlink_to(kernels.resolve())
+    os.environ["NANOSERVE_CACHE"] = folder.name
