@@ -62,6 +62,7 @@ _FORMAT_WORDS = (
     (r"gptq", "gptq"),
     (r"w4a16|int4|4-?bit", "packed-int4-g128"),
 )
+_AMD_WORDS = r"\brocm|\bamd\b|radeon|\bmi\d{2,3}x?\b"
 _NAMES_NO_METHOD = re.compile(r"^[^a-z]*4-?bit|4-?bit[^)]*inferred")
 
 
@@ -173,6 +174,13 @@ def _is_list_cut(shape: ModelShape) -> bool:
 def is_by_unsloth(record: Record) -> bool:
     """Whether Unsloth started vLLM; it keeps double quantisation, and chooses the slots."""
     return "unsloth" in f"{record.get('engine_version')}".casefold()
+
+
+def is_on_rocm(record: Record) -> bool:
+    """Whether the release or the card's name says that the card is AMD's."""
+    gpu = record.get("gpu")
+    name = gpu.get("name") if isinstance(gpu, Mapping) else ""
+    return re.search(_AMD_WORDS, f"{record.get('engine_version')} {name}".casefold()) is not None
 
 
 def is_divided(record: Record) -> bool:
