@@ -13,6 +13,7 @@ from nanoserve.bench.boot_facts import (
     Record,
     UnsupportedRecordError,
     gpu_of_record,
+    has_own_budget,
     is_by_unsloth,
     is_divided,
     is_on_rocm,
@@ -41,12 +42,6 @@ _QUANTISED_FUSED_SINCE = (0, 5)  # models/mixtral_quant.py did until then
 _ONE_GPU = "per GPU"
 _SHORTEST_CONTEXT = 4096
 _FAST_LINK_FROM_BYTES = 36 * GIB  # smaller cards are desktops', or on a plain PCIe board
-_WITH_OWN_BUDGET = (
-    "nano-vllm",
-    "wde",
-    "kunlun",
-    "omni",
-)  # forks that log as vLLM and size otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +157,7 @@ def read_case(record: Record, configs: Configs) -> BootCase:
         version=version_of_record(record),
         assumed=notes,
         is_by_unsloth=is_by_unsloth(record),
-        has_own_budget=any(name in engine for name in _WITH_OWN_BUDGET),
+        has_own_budget=has_own_budget(record),
         is_divided=is_divided(record),
         is_rocm=is_on_rocm(record),
     )

@@ -81,9 +81,7 @@ def predict_pool(case: BootCase) -> CasePrediction:
     non_torch = non_torch_bytes(
         case.profile, load.tensor_parallel, load.has_fast_link, is_rocm=load.is_rocm
     )
-    graphs = graph_bytes(
-        case.profile, load.max_num_seqs, load.num_layers, is_eager=load.is_eager
-    )
+    graphs = graph_bytes(case.profile, load.max_num_seqs, load.num_layers, is_eager=load.is_eager)
     doubt = weights_around(case, weights)
     around = non_torch + Interval(doubt.low - weights, 0, doubt.high - weights)
     left = pool_bytes(case.profile, requested, weights, activation, around, graphs)

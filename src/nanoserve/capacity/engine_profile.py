@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from nanoserve.errors import OptionError
-from nanoserve.units import GIB
 
 Share = Literal["total", "free at start", "free after load", "demand"]
 GraphRule = Literal[

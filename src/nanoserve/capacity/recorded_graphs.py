@@ -46,4 +46,6 @@ def graph_bytes(
         return Interval.exactly(0)
     if profile.graph_layer_mib is None:
         return Interval.scaled(profile.graph_gib, GIB)
-    return Interval.scaled(profile.graph_layer_mib, num_layers * recorded_graphs(max_num_seqs) * MIB)
+    return Interval.scaled(
+        profile.graph_layer_mib, num_layers * recorded_graphs(max_num_seqs) * MIB
+    )
