@@ -179,15 +179,23 @@ def _assumptions(case: BootCase, record: Record) -> tuple[str, ...]:
 
 
 def _config(record: Record, configs: Configs) -> tuple[Mapping[str, Any], str]:
-    name = record.get("config_ref")
-    if not isinstance(name, str):
-        model = str(record.get("model", "none named"))
-        name = next((one for one in (model, model.split(" (")[0]) if one in configs), None)
-        if name is None:
-            raise UnsupportedRecordError(kind="model not known", detail=model[:80])
-    if name not in configs:
-        raise UnsupportedRecordError(kind="no config for the model", detail=name[:80])
-    return configs[name], name
+    named, model = record.get("config_ref"), str(record.get("model", "none named"))
+    for text in (named, model):
+        name = _name_of_config(text, configs) if isinstance(text, str) else None
+        if name is not None:
+            return configs[name], name
+    if isinstance(named, str):
+        raise UnsupportedRecordError(kind="no config for the model", detail=named[:80])
+    raise UnsupportedRecordError(kind="model not known", detail=model[:80])
+
+
+def _name_of_config(model: str, configs: Configs) -> str | None:
+    """Return under which name a model's config is known: with or without owner and capitals."""
+    spelled = {model.casefold(), model.split(" (")[0].strip().casefold()}
+    whole = [name for name in configs if name.casefold() in spelled]
+    alone = [name for name in configs if name.casefold().rpartition("/")[2] in spelled]
+    found = whole or alone
+    return found[0] if len(found) == 1 else None
 
 
 def _shape(config: Mapping[str, Any], name: str) -> ModelShape:
