@@ -96,7 +96,7 @@ def test_a_model_is_found_in_other_spellings(changes: dict[str, Any]) -> None:
 
 def test_a_name_that_two_models_share_is_none() -> None:
     """Nothing is picked among them."""
-    configs = {name: CONFIGS["Qwen/Qwen3-8B"] for name in ("a/one", "b/One")}
+    configs = dict.fromkeys(("a/one", "b/One"), CONFIGS["Qwen/Qwen3-8B"])
 
     with pytest.raises(UnsupportedRecordError, match="one"):
         read_case(RECORD | {"config_ref": "one"}, configs)
