@@ -2,6 +2,8 @@
 
 import pytest
 
+from nanoserve.capacity.engine_formulas import graph_formula
+from nanoserve.capacity.engine_memory import EngineLoad
 from nanoserve.capacity.engine_profile import find_profile
 from nanoserve.capacity.interval import Interval
 from nanoserve.capacity.recorded_graphs import graph_bytes, recorded_graphs
@@ -67,3 +69,15 @@ def test_without_an_estimate_what_was_measured_stands() -> None:
 
     assert graph_bytes(profile, 256, 32) == graph_bytes(profile, 1024, 80)
     assert 0.96 * GIB in graph_bytes(profile, 1024, 36)
+
+
+@pytest.mark.parametrize("is_eager", [False, True])
+@pytest.mark.parametrize("engine", ["vllm@0.19", "vllm@0.21", "sglang", "llama.cpp"])
+def test_the_formula_is_the_likely_figure(engine: str, is_eager: bool) -> None:
+    """As a plan prints it; layers and steps are in it where the engine estimates."""
+    profile = find_profile(engine)
+    load = EngineLoad(128_256, 4096, 14336, 1024, 8192, 8192, num_layers=32)
+    formula = graph_formula(profile, load, is_eager=is_eager)
+
+    assert formula.value == graph_bytes(profile, 1024, 32, is_eager=is_eager).mid
+    assert ("layers" in formula.symbols) is (engine == "vllm@0.21" and not is_eager)
