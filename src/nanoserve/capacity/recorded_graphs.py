@@ -10,7 +10,7 @@ from nanoserve.units import GIB, MIB
 _FIRST_SIZES = (1, 2, 4)
 _MOST_ROWS = 512
 _WIDER_STEPS_FROM = 256  # sizes are 8 apart up to it and 16 apart above
-_SIZES = (
+_SIZES: tuple[int, ...] = (
     *_FIRST_SIZES,
     *range(8, _WIDER_STEPS_FROM, 8),
     *range(_WIDER_STEPS_FROM, _MOST_ROWS + 1, 16),
