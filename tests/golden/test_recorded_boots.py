@@ -208,8 +208,8 @@ def public() -> dict[str, ErrorSummary]:
     return {one.figure: one for one in summarise(comparisons)}
 
 
-def test_pools_of_boots_that_no_rule_was_made_on(public: dict[str, ErrorSummary]) -> None:
-    """32 public boots that are not among the 115: eleven families, 1 to 4 GPUs, four formats."""
+def test_pools_of_boots_that_are_not_among_the_115(public: dict[str, ErrorSummary]) -> None:
+    """32 public boots: eleven families, 1 to 4 GPUs, four formats."""
     summary = public["pool, all"]
 
     assert summary.num_records == summary.num_inside == 31
@@ -264,7 +264,7 @@ def test_the_accuracy_page_shows_these_figures(
 def test_the_accuracy_page_shows_those_boots(
     public: dict[str, ErrorSummary], row: str, figure: str
 ) -> None:
-    """The same for the boots that no rule was made on."""
+    """The same for the public boots."""
     check_page_row(row, public[figure])
 
 
