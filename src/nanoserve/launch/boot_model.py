@@ -5,10 +5,12 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from nanoserve.errors import CorruptFileError
 from nanoserve.kernels.kernel_build import cache_folder
+from nanoserve.launch.input_importance import measure_importance
 from nanoserve.model.decoder import Decoder
 from nanoserve.plan.weight_plan import LinearFormat
 from nanoserve.spec.checkpoint import Checkpoint, read_checkpoint
@@ -110,7 +112,8 @@ class CheckpointModel:
             UnsupportedModelError: A tensor's format cannot be read.
         """
         folder = cache_folder("weights")
-        report = load_weights(decoder, self.checkpoint, on_progress, packed, folder)
+        measure = partial(measure_importance, self.spec)
+        report = load_weights(decoder, self.checkpoint, on_progress, packed, folder, measure)
         kept = f", {report.num_kept:,} kept as stored" if report.num_kept else ""
         cached = ", packed by an earlier start" if report.is_cached else ""
         return f"{report.num_tensors:,} tensors{kept}{cached}"

@@ -23,9 +23,9 @@ from nanoserve.plan.weight_plan import LinearFormat
 from nanoserve.spec.checkpoint import Checkpoint
 from nanoserve.units import GIB
 
-# Raise it when the layout of panels, the quantiser or this file changes: older files are
-# then never read.
-VERSION = 1
+# Raise it when the layout of panels, the quantiser, `launch.input_importance` or this file
+# changes: older files are then never read.
+VERSION = 2
 MAX_CACHE_BYTES = 8 * GIB
 _MAGIC = b"nanosrvw"
 _HEADER = struct.Struct("<8sqq")  # magic, bytes of the weights, their checksum
