@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from threading import Thread
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +32,7 @@ from nanoserve.weights.packing import (
 from nanoserve.weights.quantize import can_keep
 from nanoserve.weights.row_copy import Source, copy_rows
 from nanoserve.weights.tensor_file import MappedFile, StoredTensor, list_stored
-from nanoserve.weights.weight_cache import cache_path, read_weights, write_weights
+from nanoserve.weights.weight_cache import CachedWeights, WeightCache
 
 _COPY_THREADS = 2  # parameters filled at once; first touches of memory are what they wait for
 _SAFETENSORS_TYPES = ("F32", "F16", "BF16")
@@ -45,14 +45,16 @@ class LoadReport:
     Attributes:
         num_tensors: Checkpoint tensors copied.
         num_kept: Those of them whose quantised bits were kept.
-        is_cached: Whether packed weights were read as an earlier start left them.
         weight_bytes: Bytes of the parameters, packed ones as they are packed.
+        cached: Packed weights as an earlier start left them; None if they were packed now.
+        keeper: Writes them for the next start at present; None if nothing is written.
     """
 
     num_tensors: int
     num_kept: int
-    is_cached: bool
     weight_bytes: int
+    cached: CachedWeights | None
+    keeper: Thread | None
 
 
 def load_weights(
@@ -60,7 +62,7 @@ def load_weights(
     checkpoint: Checkpoint,
     on_progress: Callable[[int, int], None] | None = None,
     packed: Mapping[str, LinearFormat] | None = None,
-    cache_folder: Path | None = None,
+    cache: WeightCache | None = None,
     measure_importance: Callable[[FloatReader], Mapping[str, Tensor]] | None = None,
 ) -> LoadReport:
     """Fill a model's parameters from a checkpoint.
@@ -72,8 +74,8 @@ def load_weights(
         on_progress: Called after each tensor with the file bytes done and in all.
         packed: The format of each parameter that gives way to a `PackedWeight`, by every
             name it has; see `packing.packed_formats`.
-        cache_folder: Where weights that had to be quantised are kept for the next start;
-            None keeps none.
+        cache: Where packed weights are looked for, and kept for the next start; None packs
+            them here and now.
         measure_importance: Asked, where weights have to be fitted to 4 bits, how much each
             input of them matters, [in] by name; None counts all the same.
 
@@ -96,25 +98,25 @@ def load_weights(
     sources = _by_parameter(wanted, targets)
     shapes = {name: tuple(parameters[name].shape) for name in sources if name in packed}
     weights = allocate_weights(shapes, packed)
-    path, is_fitted = None, _is_fitted(sources, packed)
-    if cache_folder is not None and is_fitted:
-        path = cache_path(cache_folder, checkpoint, packed)
-    is_cached = path is not None and read_weights(path, weights.values())
+    entry = None if cache is None else cache.entry(checkpoint, packed, weights)
+    cached = None if entry is None else entry.read()
     importance: Mapping[str, Tensor] = {}
-    if measure_importance is not None and is_fitted and not is_cached:
+    if measure_importance is not None and cached is None and _is_fitted(sources, packed):
         importance = measure_importance(FloatReader(sources))
     with _one_thread():
-        filler = _Filler(sources, parameters, packed, {} if is_cached else weights, importance)
+        filler = _Filler(sources, parameters, packed, {} if cached else weights, importance)
         filler.fill_all(on_progress)
-    if path is not None and not is_cached:
-        write_weights(path, weights.values())
+    if cached is not None:
+        weights = cached.weights
+    keeper = entry.keep() if entry is not None and cached is None else None
     replace_parameters(model, parameters, weights)
     placed = {id(parameter): parameter.nbytes for parameter in model.parameters()}
     return LoadReport(
         num_tensors=len(wanted),
         num_kept=num_kept,
-        is_cached=is_cached,
         weight_bytes=sum(placed.values()) + sum(weight.num_bytes for weight in weights.values()),
+        cached=cached,
+        keeper=keeper,
     )
 
 
@@ -190,7 +192,7 @@ def _is_kept(tensor: StoredTensor, one: LinearFormat | None) -> bool:
 
 
 def _is_fitted(sources: Mapping[str, list[Source]], packed: Mapping[str, LinearFormat]) -> bool:
-    """Whether weights are fitted to 4 bits, which takes longer than reading the result."""
+    """Whether weights are fitted to 4 bits, whose fit depends on what inputs matter."""
     return any(
         packed[name].name == "int4" and not can_keep(source.tensor.type_name, packed[name])
         for name, group in sources.items()
