@@ -5,10 +5,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from nanoserve.errors import CorruptFileError
 from nanoserve.kernels.kernel_build import cache_folder
+from nanoserve.launch import input_importance
 from nanoserve.model.decoder import Decoder
 from nanoserve.options import DEFAULT_WEIGHT_CACHE_BYTES
 from nanoserve.plan.weight_plan import LinearFormat
@@ -123,8 +126,10 @@ class CheckpointModel:
             WeightMismatchError: Tensors are missing, left over or misshapen.
             UnsupportedModelError: A tensor's format cannot be read.
         """
-        cache = WeightCache(cache_folder("weights"), self.weight_cache_bytes)
-        report = load_weights(decoder, self.checkpoint, on_progress, packed, cache)
+        folder, sources = cache_folder("weights"), (Path(input_importance.__file__),)
+        cache = WeightCache(folder, self.weight_cache_bytes, sources=sources)
+        measure = partial(input_importance.measure_importance, self.spec)
+        report = load_weights(decoder, self.checkpoint, on_progress, packed, cache, measure)
         mapped_bytes = 0 if report.cached is None else report.cached.mapped_bytes
         return FilledWeights(_describe_load(report), mapped_bytes)
 

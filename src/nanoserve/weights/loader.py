@@ -19,7 +19,8 @@ from nanoserve.errors import InvariantError, UnsupportedModelError, WeightMismat
 from nanoserve.kernels.packed_weight import PackedWeight
 from nanoserve.plan.weight_plan import LinearFormat
 from nanoserve.spec.checkpoint import Checkpoint
-from nanoserve.weights.dequant import check_type, dequantize
+from nanoserve.weights.dequant import check_type
+from nanoserve.weights.float_reader import FloatReader
 from nanoserve.weights.name_map import Target, gguf_targets, hf_targets, is_ignorable
 from nanoserve.weights.packing import (
     Stage,
@@ -62,6 +63,7 @@ def load_weights(
     on_progress: Callable[[int, int], None] | None = None,
     packed: Mapping[str, LinearFormat] | None = None,
     cache: WeightCache | None = None,
+    measure_importance: Callable[[FloatReader], Mapping[str, Tensor]] | None = None,
 ) -> LoadReport:
     """Fill a model's parameters from a checkpoint.
 
@@ -74,6 +76,8 @@ def load_weights(
             name it has; see `packing.packed_formats`.
         cache: Where packed weights are looked for, and kept for the next start; None packs
             them here and now.
+        measure_importance: Asked, where weights have to be fitted to 4 bits, how much each
+            input of them matters, [in] by name; None counts all the same.
 
     Raises:
         WeightMismatchError: Tensors are missing, left over or misshapen; nothing was copied.
@@ -96,8 +100,12 @@ def load_weights(
     weights = allocate_weights(shapes, packed)
     entry = None if cache is None else cache.entry(checkpoint, packed, weights)
     cached = None if entry is None else entry.read()
+    importance: Mapping[str, Tensor] = {}
+    if measure_importance is not None and cached is None and _is_fitted(sources, packed):
+        importance = measure_importance(FloatReader(sources))
     with _one_thread():
-        _fill_all(sources, parameters, packed, {} if cached else weights, on_progress)
+        filler = _Filler(sources, parameters, packed, {} if cached else weights, importance)
+        filler.fill_all(on_progress)
     if cached is not None:
         weights = cached.weights
     keeper = entry.keep() if entry is not None and cached is None else None
@@ -183,6 +191,16 @@ def _is_kept(tensor: StoredTensor, one: LinearFormat | None) -> bool:
     return one is not None and can_keep(tensor.type_name, one)
 
 
+def _is_fitted(sources: Mapping[str, list[Source]], packed: Mapping[str, LinearFormat]) -> bool:
+    """Whether weights are fitted to 4 bits, whose fit depends on what inputs matter."""
+    return any(
+        packed[name].name == "int4" and not can_keep(source.tensor.type_name, packed[name])
+        for name, group in sources.items()
+        if name in packed
+        for source in group
+    )
+
+
 def _by_parameter(
     wanted: list[StoredTensor], targets: dict[str, Target]
 ) -> dict[str, list[Source]]:
@@ -195,45 +213,52 @@ def _by_parameter(
     return sources
 
 
-def _fill_all(
-    sources: dict[str, list[Source]],
-    parameters: dict[str, nn.Parameter],
-    packed: Mapping[str, LinearFormat],
-    weights: Mapping[str, PackedWeight],
-    on_progress: Callable[[int, int], None] | None,
-) -> None:
-    """Fill parameters that are not packed, and `weights`."""
-    total_bytes = sum(one.tensor.num_bytes for group in sources.values() for one in group)
-    done_bytes = 0
+@dataclass(frozen=True, slots=True)
+class _Filler:
+    """Fills the parameters that are not packed, and `weights`.
+
+    Attributes:
+        sources: The stored tensors of every parameter.
+        parameters: By name.
+        packed: The format of each that is packed.
+        weights: What packed ones are filled into; those not here have their values.
+        importance: Of the inputs of those that are fitted to 4 bits.
+    """
+
+    sources: dict[str, list[Source]]
+    parameters: dict[str, nn.Parameter]
+    packed: Mapping[str, LinearFormat]
+    weights: Mapping[str, PackedWeight]
+    importance: Mapping[str, Tensor]
+
+    def fill_all(self, on_progress: Callable[[int, int], None] | None) -> None:
+        """Fill everything, on several threads."""
+        total_bytes = sum(one.tensor.num_bytes for group in self.sources.values() for one in group)
+        done_bytes = 0
+        with ThreadPoolExecutor(_COPY_THREADS) as threads:
+            filled = threads.map(self._fill, self.sources)
+            for group, _ in zip(self.sources.values(), filled, strict=True):
+                for source in group:
+                    done_bytes += source.tensor.num_bytes
+                    if on_progress is not None:
+                        on_progress(done_bytes, total_bytes)
 
     @torch.inference_mode()  # by thread; parameters made in this mode ask for it
-    def fill(name: str) -> None:
-        if name in packed:
-            if name in weights:
-                _pack(packed[name], sources[name], weights[name])
-            return
-        for source in sources[name]:
-            target = source.target
-            rows = parameters[name].detach().narrow(0, target.row_start, target.shape[0])
-            copy_rows(source, _values, (rows,))
-
-    with ThreadPoolExecutor(_COPY_THREADS) as threads:
-        for name, _ in zip(sources, threads.map(fill, sources), strict=True):
-            for source in sources[name]:
-                done_bytes += source.tensor.num_bytes
-                if on_progress is not None:
-                    on_progress(done_bytes, total_bytes)
+    def _fill(self, name: str) -> None:
+        if name not in self.packed:
+            FloatReader(self.sources).fill({name: self.parameters[name].detach()})
+        elif name in self.weights:
+            importance = self.importance.get(name)
+            _pack(self.packed[name], self.sources[name], self.weights[name], importance)
 
 
-def _values(raw: Tensor, type_name: str, shape: tuple[int, ...]) -> tuple[Tensor, ...]:
-    return (dequantize(raw, type_name).view(shape),)
-
-
-def _pack(one: LinearFormat, sources: list[Source], weight: PackedWeight) -> None:
+def _pack(
+    one: LinearFormat, sources: list[Source], weight: PackedWeight, importance: Tensor | None
+) -> None:
     """Pack the rows of one weight: at once where several tensors hold them, else in slices."""
     in_size = weight.in_size
     if len(sources) > 1 or sources[0].target.interleaved_heads:
-        stage = Stage.allocate(one, (weight.out_size, in_size))
+        stage = Stage.allocate(one, (weight.out_size, in_size), importance)
         for source in sources:
             start, num_rows = source.target.row_start, source.target.shape[0]
             rows = [part.narrow(0, start, num_rows) for part in stage.parts]
@@ -242,6 +267,6 @@ def _pack(one: LinearFormat, sources: list[Source], weight: PackedWeight) -> Non
         return
     for first in range(0, weight.out_size, slice_rows(in_size)):
         last = min(first + slice_rows(in_size), weight.out_size)
-        stage = Stage.allocate(one, (last - first, in_size))
+        stage = Stage.allocate(one, (last - first, in_size), importance)
         copy_rows(sources[0], stage.convert, stage.parts, first, last)
         fill_rows(weight, first, stage.pack())

@@ -39,11 +39,13 @@ class WeightCache:
         folder: Need not exist.
         max_bytes: Most bytes there; what was not used for longest goes first. 0 keeps none.
         least_bytes: Of weights that are kept.
+        sources: Modules, beside its own, that the bytes of packed weights depend on.
     """
 
     folder: Path
     max_bytes: int = DEFAULT_WEIGHT_CACHE_BYTES
     least_bytes: int = LEAST_BYTES
+    sources: tuple[Path, ...] = ()
 
     def entry(
         self,
@@ -67,7 +69,7 @@ class WeightCache:
         if not is_worth_it or file_bytes(image.numel()) > self.max_bytes:
             return None
         try:
-            key = cache_key(checkpoint, formats)
+            key = cache_key(checkpoint, formats, self.sources)
         except OSError:
             return None
         files = CachedFiles(self.folder, self.max_bytes)
@@ -148,7 +150,9 @@ class CachedWeights:
     mapped_bytes: int
 
 
-def cache_key(checkpoint: Checkpoint, formats: Mapping[str, LinearFormat]) -> bytes:
+def cache_key(
+    checkpoint: Checkpoint, formats: Mapping[str, LinearFormat], sources: Iterable[Path] = ()
+) -> bytes:
     """Return 32 bytes that stand for everything packed weights depend on.
 
     That is the model files, every weight's format, the code that packs, and torch. A file is
@@ -156,11 +160,16 @@ def cache_key(checkpoint: Checkpoint, formats: Mapping[str, LinearFormat]) -> by
     would cost each start more than packing does: a fine-tuned model differs everywhere, and
     a file that is changed in place has a new time.
 
+    Args:
+        checkpoint: Of the model files.
+        formats: Of every packed weight.
+        sources: Modules that are read beside the code that packs.
+
     Raises:
         OSError: A model file, or the code, cannot be read.
     """
     digest = hashlib.sha256(f"{torch.__version__} {sorted(formats.items())}".encode())
-    for source in _sources():
+    for source in (*_sources(), *sources):
         digest.update(source.name.encode() + source.read_bytes())
     paths = [checkpoint.gguf.path] if checkpoint.gguf is not None else sorted(checkpoint.shards)
     for path in paths:

@@ -210,6 +210,17 @@ def test_code_that_cannot_be_read_keeps_nothing(
     assert tiny_entry(checkpoint, cache) is None
 
 
+def test_code_that_is_named_is_part_of_the_key(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    """Weights that another module had a say in are packed again when it changes."""
+    module = tmp_path / "module.py"
+    keys = {cache_key(checkpoint, {"a": INT4})}
+    for text in ("one", "two"):
+        module.write_text(text)
+        keys.add(cache_key(checkpoint, {"a": INT4}, (module,)))
+
+    assert len(keys) == 3
+
+
 def changed_byte(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1  # one of the places that are looked at
