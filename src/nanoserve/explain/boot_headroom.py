@@ -5,7 +5,7 @@ Works on the log's own figures, and says nothing where they do not reach.
 
 from collections.abc import Callable
 
-from nanoserve.capacity.engine_profile import default_batch
+from nanoserve.capacity.engine_defaults import default_batch
 from nanoserve.explain.engine_flags import engine_flag
 from nanoserve.explain.logged_boot import LoggedBoot
 from nanoserve.explain.pool_fixes import device_bytes, most_utilization, profile_of_boot
