@@ -58,7 +58,12 @@ def plan_notes(
             "hard limit; leave several GiB to the system"
         )
     bits = choices.weight_format.value_bits
-    if 6 < bits <= 8 and not query.gpu.has_fp8_units and query.gpu.compute_capability:
+    if (
+        6 < bits <= 8
+        and not query.gpu.is_host
+        and not query.gpu.has_fp8_units
+        and query.gpu.compute_capability
+    ):
         notes.append(
             f"{query.gpu.name} has no FP8 units: 8-bit weights save bytes and decode time, "
             "and a prefill runs at 16-bit rates"
@@ -85,7 +90,8 @@ def _window_notes(query: PlanQuery) -> list[str]:
 
 def _weight_notes(query: PlanQuery, choices: PlanChoices) -> list[str]:
     model, notes = query.model, []
-    if model.weight_source == "config" or query.weight_format is not None:
+    is_own = query.profile.engine == "nanoserve"  # keeps what its boot packs, whatever is stored
+    if not is_own and (model.weight_source == "config" or query.weight_format is not None):
         notes.append(
             "weights follow from the config; with the files at hand they are read to the byte"
         )

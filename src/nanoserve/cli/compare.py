@@ -32,7 +32,8 @@ def run_compare(model: str, varied: CompareOptions, common: PlanOptions, *, as_j
     tps = tuple(_whole("--tp", text) for text in _parts("--tp", varied.tp))
     first = answer(query)
     defaults = default_axes(first)
-    formats = tuple(map(asked_weight_format, _parts("--quantization", varied.quantization)))
+    names = _parts("--quantization", varied.quantization)
+    formats = tuple(asked_weight_format(name, query.engine) for name in names)
     axes = Axes(
         gpus=gpus,
         weight_formats=formats or defaults.weight_formats,
