@@ -100,6 +100,8 @@ def _llama_cpp(
     slots = max(1, min(max_num_seqs, choices.max_num_seqs))
     per_slot = min(max_model_len, choices.workload.longest_stated)
     flags = ["llama-server", "--model", path, "--n-gpu-layers", "999"]
+    if choices.pp > 1:  # without the second, what happens to be free on each decides
+        flags += ["--split-mode", "layer", "--tensor-split", ",".join("1" * choices.pp)]
     flags += ["--ctx-size", str(per_slot * slots), "--parallel", str(slots)]
     if query.max_num_batched_tokens is not None:
         flags += ["--ubatch-size", str(query.max_num_batched_tokens)]

@@ -216,7 +216,7 @@ def _asked_boot(query: PlanQuery, choices: PlanChoices) -> _AskedBoot:
 
 
 def _check_served(query: PlanQuery) -> None:
-    if query.ranks * query.pp > 1:
+    if query.ranks * query.num_stages > 1:
         message = "nanoserve serves on one GPU: plan it with --num-gpus 1, or --tp 1 for copies."
         raise OptionError(message)
     if query.gpu.is_host and query.utilization is not None:

@@ -80,7 +80,7 @@ def choose_plan(query: PlanQuery) -> PlanChoices:
     model_longest = shape.max_position_embeddings
     return PlanChoices(
         tp=tp,
-        pp=query.pp,
+        pp=query.num_stages,
         weight_format=_weight_format(query),
         kv_format=kv_format,
         max_num_seqs=slots,

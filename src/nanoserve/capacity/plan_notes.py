@@ -3,6 +3,7 @@
 import re
 
 from nanoserve.capacity.draft_layers import draft_layers
+from nanoserve.capacity.engine_versions import version_note
 from nanoserve.capacity.plan_choices import PlanChoices
 from nanoserve.capacity.plan_query import PlanQuery
 from nanoserve.spec.gpu_spec import GpuSpec
@@ -35,6 +36,9 @@ def plan_notes(
         is_length_sure: Whether what is planned fits the least pool of the range as well.
     """
     notes = [f"{query.gpu.name}: {evidence(query.gpu)}"]
+    newer = version_note(query.profile.engine, query.version)
+    if newer is not None:
+        notes.append(newer)
     if max_model_len < choices.longest:
         may = "may fit and may not" if longest_may_fit else "does not fit"
         sure = ", which fits the least of the range as well" if is_length_sure else ""
@@ -50,7 +54,7 @@ def plan_notes(
     notes += _window_notes(query)
     notes += _weight_notes(query, choices)
     if query.num_replicas > 1:
-        each = query.ranks * query.pp
+        each = query.ranks * query.num_stages
         notes.append(f"{query.num_replicas} copies of {each} GPUs each; figures are of one copy")
     if query.gpu.is_unified:
         notes.append(
@@ -90,6 +94,8 @@ def _window_notes(query: PlanQuery) -> list[str]:
 
 def _weight_notes(query: PlanQuery, choices: PlanChoices) -> list[str]:
     model, notes = query.model, []
+    if query.splits_layers and not query.gpu.is_host:
+        notes.append("llama.cpp looks the embedding up in the host's memory: no GPU holds it")
     is_own = query.profile.engine == "nanoserve"  # keeps what its boot packs, whatever is stored
     if not is_own and (model.weight_source == "config" or query.weight_format is not None):
         notes.append(

@@ -94,14 +94,27 @@ class PlanQuery:
         return version_numbers(text) if text else None
 
     @property
+    def splits_layers(self) -> bool:
+        """Whether GPUs get whole layers rather than a share of each."""
+        return self.profile.engine == "llama.cpp"
+
+    @property
     def ranks(self) -> int:
         """GPUs that share each layer."""
-        return self.num_gpus // self.pp if self.tp is None else self.tp
+        if self.tp is not None:
+            return self.tp
+        return 1 if self.splits_layers else self.num_gpus // self.pp
+
+    @property
+    def num_stages(self) -> int:
+        """GPUs, or groups of them, that hold a part of the layers each."""
+        takes_all = self.splits_layers and self.tp is None and self.pp == 1
+        return self.num_gpus if takes_all else self.pp
 
     @property
     def num_replicas(self) -> int:
         """Copies of the service that the GPUs hold."""
-        return self.num_gpus // (self.ranks * self.pp)
+        return self.num_gpus // (self.ranks * self.num_stages)
 
 
 def _check_count(flag: str, value: int | None, most: int) -> None:
@@ -132,10 +145,17 @@ def _check_memory(gpu: GpuSpec) -> None:
 
 def _check_ranks(query: PlanQuery) -> None:
     """Refuse ranks that the GPUs cannot be divided among."""
+    if query.splits_layers and query.ranks > 1:
+        message = (
+            f"--tp {query.tp}: llama.cpp gives whole layers to each GPU (--split-mode layer, its "
+            "default), and its modes row and tensor are not planned. Leave --tp out: all GPUs "
+            "take layers; --pp says of how many, and --tp 1 is a copy on each."
+        )
+        raise OptionError(message)
     if query.tp is None and query.num_gpus % query.pp:
         message = f"--pp {query.pp} does not divide the {query.num_gpus} GPUs."
         raise OptionError(message)
-    per_replica = query.ranks * query.pp
+    per_replica = query.ranks * query.num_stages
     if per_replica > query.num_gpus:
         message = (
             f"--tp {query.ranks} times --pp {query.pp} takes {per_replica} GPUs and there are "

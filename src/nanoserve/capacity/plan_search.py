@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from nanoserve.capacity.gpu_counts import gpu_counts, gpu_words, spread_over
 from nanoserve.capacity.launch_command import launch_command
 from nanoserve.capacity.own_formats import OWN_WEIGHTS
 from nanoserve.capacity.own_slots import served_at_once, with_slots_for
 from nanoserve.capacity.plan_answer import PlanAnswer, answer
-from nanoserve.capacity.remedies import coarser_format, coarser_weights, rank_counts
+from nanoserve.capacity.remedies import coarser_format, coarser_weights
 from nanoserve.capacity.workload import Workload
 from nanoserve.errors import OptionError
 from nanoserve.units import ceil_div
@@ -142,18 +143,17 @@ def _with_length(plan: PlanAnswer, tokens: int) -> PlanAnswer:
 def _fewest_gpus(plan: PlanAnswer, users: int) -> Iterator[Found]:
     """Every number of ranks, once and in as many copies as are needed; the fewest GPUs first."""
     query, best = plan.query, dict[int, PlanAnswer]()
-    for tp in rank_counts(query, _MOST_TP):
-        one = with_slots_for(answer(replace(query, num_gpus=tp * query.pp, tp=tp)), users)
+    for count in gpu_counts(query, _MOST_TP):
+        one = with_slots_for(answer(spread_over(query, count)), users)
         served = served_users(one)
         copies = ceil_div(users, served) if served else 1
-        for num_gpus in {tp * query.pp, copies * tp * query.pp}:
+        for num_gpus in {one.query.num_gpus, copies * one.query.num_gpus}:
             if num_gpus > _MOST_GPUS:
                 continue
             copied = answer(replace(one.query, num_gpus=num_gpus))
             best[num_gpus] = max(best.get(num_gpus, copied), copied, key=_usefulness)
     for num_gpus, found in sorted(best.items()):
-        words = f"--num-gpus {num_gpus} --tp {found.query.ranks}"
-        yield Found(words, num_gpus, found, served_users(found) >= users)
+        yield Found(gpu_words(found.query), num_gpus, found, served_users(found) >= users)
 
 
 def _usefulness(plan: PlanAnswer) -> tuple[int, int]:

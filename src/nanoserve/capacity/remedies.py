@@ -11,11 +11,11 @@ from itertools import combinations
 from typing import Any
 
 from nanoserve.capacity.engine_formats import engine_weight_format
+from nanoserve.capacity.gpu_counts import gpu_counts, gpu_words, spread_over
 from nanoserve.capacity.own_formats import own_kv_names, own_weight_names
 from nanoserve.capacity.plan_answer import PlanAnswer, answer
 from nanoserve.capacity.plan_query import PlanQuery
 from nanoserve.errors import NanoserveError
-from nanoserve.plan.sharding import valid_tp
 from nanoserve.spec.quant_spec import WeightFormat
 
 SAFE_UTILIZATION = 0.95  # past it a peak under load finds no memory after a clean start
@@ -106,11 +106,6 @@ def coarser_format(query: PlanQuery, name: str) -> WeightFormat:
     return engine_weight_format(query.profile.engine, name) or query.model.weight_format
 
 
-def rank_counts(query: PlanQuery, most: int) -> tuple[int, ...]:
-    """Return the numbers of GPUs that may share a layer; our own server has no ranks."""
-    return (1,) if query.profile.engine == "nanoserve" else valid_tp(query.model.shape, most)
-
-
 def _served(plan: PlanAnswer, offers: Iterable[tuple[Change, ...]]) -> tuple[Remedy, ...]:
     """Plan each offer; once one with more GPUs serves, still more of them are no news."""
     served: list[Remedy] = []
@@ -138,11 +133,12 @@ def _changes(plan: PlanAnswer) -> Iterator[Change]:
         coarser = coarser_format(query, name)
         price = f"weights in {coarser.bits_per_weight():.1f} bits"
         yield Change(f"--quantization {name}", price, {"weight_format": coarser})
-    for count in rank_counts(query, _MOST_GPUS):
-        if count > query.ranks:
-            num_gpus = count * query.pp
-            ranks = {"num_gpus": num_gpus, "tp": count}
-            yield Change(f"--num-gpus {num_gpus} --tp {count}", f"{num_gpus} GPUs", ranks)
+    held = query.num_stages if query.splits_layers else query.ranks
+    for count in gpu_counts(query, _MOST_GPUS):
+        if count > held:
+            wider = spread_over(query, count)
+            fields = {"num_gpus": wider.num_gpus, "tp": wider.tp, "pp": wider.pp}
+            yield Change(gpu_words(wider), f"{wider.num_gpus} GPUs", fields)
 
 
 def _free_changes(plan: PlanAnswer) -> Iterator[Change]:

@@ -139,7 +139,7 @@ def prefill_bound(query: PlanQuery, choices: PlanChoices, prompt: int) -> Prefil
     symbols: dict[str, Number] = {
         "active_params": _multiplied_params(query.model.shape),
         "prompt": prompt,
-        "ranks": choices.tp,
+        "ranks": choices.tp * choices.pp,  # stages may work on pieces of a prompt at once
         "flops": rate,
         "attention_flop": _attention_flop(query.model.shape, prompt),
         "half_flops": half,

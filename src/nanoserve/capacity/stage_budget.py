@@ -121,7 +121,7 @@ def utilization_of(query: PlanQuery) -> float:
             query.gpu.memory_bytes,
             query.max_num_batched_tokens,
             query.ranks,
-            query.pp,
+            query.num_stages,
             is_mla=is_mla,
         )
     return 1.0 if query.profile.utilization is None else query.profile.utilization

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from nanoserve.capacity.engine_profile import version_numbers
+from nanoserve.capacity.engine_versions import is_released
 from nanoserve.capacity.plan_answer import PlanAnswer, answer
 from nanoserve.capacity.plan_query import DEFAULT_ENGINE, PlanQuery
 from nanoserve.errors import NanoserveError
@@ -63,7 +64,8 @@ def with_plan(explanation: Explanation, model: PlannedModel, gpu: GpuSpec) -> Ex
 def _query(boot: LoggedBoot, model: PlannedModel, gpu: GpuSpec) -> PlanQuery:
     """Ask for what the log says was asked for."""
     engine, error = boot.engine or DEFAULT_ENGINE, boot.error
-    is_release = engine == "vllm" and boot.version and version_numbers(boot.version)
+    numbers = version_numbers(boot.version or "") if engine == "vllm" else None
+    is_release = numbers is not None and is_released(engine, numbers)
     return PlanQuery(
         model=model,
         gpu=gpu if boot.total_bytes is None else replace(gpu, memory_bytes=boot.total_bytes),
