@@ -5,7 +5,6 @@ Owns the refusals: a plan in a format that the engine cannot be asked for is a p
 
 import re
 
-from nanoserve.capacity.own_formats import find_own_format
 from nanoserve.errors import OptionError
 from nanoserve.spec.kv_format import find_kv_format
 from nanoserve.spec.quant_spec import WeightFormat, find_weight_format
@@ -70,7 +69,11 @@ def engine_weight_format(engine: str, name: str) -> WeightFormat | None:
 
     Example: `int4` is a checkpoint in groups of 128 to vLLM, and our server's own groups of 32.
     """
-    return find_own_format(name) if engine == "nanoserve" else find_weight_format(name)
+    if engine != "nanoserve":
+        return find_weight_format(name)
+    from nanoserve.capacity.own_formats import find_own_format  # other engines do without
+
+    return find_own_format(name)
 
 
 def check_weight_format(engine: str, stored: WeightFormat) -> None:

@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Callable
 
 from nanoserve.capacity.engine_formats import kv_flag_value
-from nanoserve.capacity.own_formats import own_kv_cache_dtype, own_quantization
 from nanoserve.capacity.plan_choices import PlanChoices
 from nanoserve.capacity.plan_query import PlanQuery
 from nanoserve.spec.model_dir import PRESETS
@@ -112,6 +111,11 @@ def _llama_cpp(
 def _nanoserve(
     query: PlanQuery, choices: PlanChoices, max_model_len: int, max_num_seqs: int
 ) -> Flags:
+    from nanoserve.capacity.own_formats import (  # other engines do without
+        own_kv_cache_dtype,
+        own_quantization,
+    )
+
     del choices
     flags = ["nanoserve", "serve", _own_name(query)]
     if query.gpu.is_host:

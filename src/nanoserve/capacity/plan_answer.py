@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from nanoserve.capacity.interval import Interval
 from nanoserve.capacity.launch_command import command_notes, launch_command
-from nanoserve.capacity.layer_split import split_layers
 from nanoserve.capacity.plan_choices import PlanChoices, choose_plan
 from nanoserve.capacity.plan_notes import plan_notes
 from nanoserve.capacity.plan_query import PlanQuery
@@ -204,6 +203,8 @@ def _stored_weights(query: PlanQuery, choices: PlanChoices) -> tuple[RankWeights
     shape, stored = query.model.shape, choices.weight_format
     parts = None
     if query.splits_layers:
+        from nanoserve.capacity.layer_split import split_layers  # other engines do without
+
         parts = split_layers(shape, choices.pp, on_host=query.gpu.is_host)
     file_bytes = _file_bytes(query, choices)
     counted = rank_weights(shape, stored, choices.pp, choices.tp, file_bytes, parts)

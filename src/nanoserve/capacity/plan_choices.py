@@ -17,7 +17,6 @@ from nanoserve.capacity.engine_formats import check_weight_format, kv_flag_value
 from nanoserve.capacity.engine_memory import sglang_batch
 from nanoserve.capacity.engine_profile import default_batch
 from nanoserve.capacity.kv_groups import group_cache, without_windows
-from nanoserve.capacity.own_formats import own_kv_format, own_weight_format
 from nanoserve.capacity.plan_query import PlanQuery
 from nanoserve.capacity.vllm_layers import as_vllm_caches, states_per_request
 from nanoserve.capacity.workload import Workload, default_workload
@@ -121,6 +120,8 @@ def stage_shape(shape: ModelShape, first_layer: int, num_layers: int) -> ModelSh
 def _weight_format(query: PlanQuery) -> WeightFormat:
     """Return how weights lie in memory; our own server widens what a file stores."""
     if query.profile.engine == "nanoserve":
+        from nanoserve.capacity.own_formats import own_weight_format  # other engines do without
+
         return own_weight_format(query.weight_format, query.gpu)
     if query.weight_format is not None:
         check_weight_format(query.profile.engine, query.weight_format)
@@ -172,6 +173,8 @@ def _own_longest(asked: int | None, bound: int | None) -> tuple[int, tuple[str, 
 def _kv_format(query: PlanQuery) -> tuple[KVFormat, tuple[str, ...]]:
     """Return how keys and values are stored; `auto` follows the checkpoint where it says."""
     if query.profile.engine == "nanoserve":
+        from nanoserve.capacity.own_formats import own_kv_format  # other engines do without
+
         return own_kv_format(query.kv_cache_dtype, query.gpu), ()
     asked, stored = query.kv_cache_dtype, query.model.kv_cache_dtype
     kv_flag_value(query.profile.engine, asked)
