@@ -104,7 +104,7 @@ def _weight_notes(query: PlanQuery, choices: PlanChoices) -> list[str]:
     if choices.weight_format.is_estimate:
         notes.append(f"{choices.weight_format.name} is a file's average, 5 % to either side")
     for part in model.shape.uncounted:
-        notes.append(f"not counted: the {part} tower, whose config does not give its size")
+        notes.append(f"not counted: the {part} part, whose size cannot be told from the config")
     single = sum(_SINGLE_LAYER.search(pattern) is not None for pattern in model.kept)
     if single and query.weight_format is None and model.file_bytes is None:
         notes.append(
