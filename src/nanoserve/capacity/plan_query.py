@@ -15,6 +15,7 @@ from nanoserve.spec.quant_spec import WeightFormat
 from nanoserve.units import GIB
 
 DEFAULT_ENGINE = "vllm"
+HOST_ENGINES = ("nanoserve", "llama.cpp")  # that are planned in a machine's own memory
 MAX_GPUS = 4096
 _MAX_TOKENS = 1 << 31
 _MAX_SEQS = 1 << 20
@@ -80,6 +81,7 @@ class PlanQuery:
             message = f"--gpu-memory-utilization is {share}; it must be above 0 and at most 1."
             raise OptionError(message)
         _check_memory(self.gpu)
+        _check_device(self)
         _check_ranks(self)
 
     @property
@@ -139,6 +141,16 @@ def _check_memory(gpu: GpuSpec) -> None:
         message = (
             f"--gpu-mem is {gpu.memory_bytes:,} bytes; from 256 MiB to 1 PiB can be planned. "
             "Write a unit, as in --gpu-mem 24GiB."
+        )
+        raise OptionError(message)
+
+
+def _check_device(query: PlanQuery) -> None:
+    """Refuse a machine's memory for engines whose rules are known on GPUs alone."""
+    if query.gpu.is_host and query.profile.engine not in HOST_ENGINES:
+        message = (
+            f"{query.profile.engine} is planned on GPUs alone, and there is only a machine's "
+            f"memory: name a GPU with --gpu, or plan --engine {' or '.join(HOST_ENGINES)}."
         )
         raise OptionError(message)
 

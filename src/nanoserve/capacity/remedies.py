@@ -13,6 +13,7 @@ from typing import Any
 from nanoserve.capacity.engine_formats import engine_weight_format
 from nanoserve.capacity.gpu_counts import gpu_counts, gpu_words, spread_over
 from nanoserve.capacity.own_formats import own_kv_names, own_weight_names
+from nanoserve.capacity.own_slots import served_at_once, with_slots_for
 from nanoserve.capacity.plan_answer import PlanAnswer, answer
 from nanoserve.capacity.plan_query import PlanQuery
 from nanoserve.errors import NanoserveError
@@ -157,8 +158,11 @@ def _free_changes(plan: PlanAnswer) -> Iterator[Change]:
 
 def _slot_changes(plan: PlanAnswer) -> Iterator[Change]:
     """Fewer requests at once, where each slot's longest request is set aside."""
-    slots = int(plan.concurrency)
-    if plan.stage.refusal and plan.stage.is_reserved and 0 < slots < plan.choices.max_num_seqs:
+    if not plan.stage.refusal or not plan.stage.is_reserved:
+        return
+    most = with_slots_for(answer(replace(plan.query, max_num_seqs=None)))
+    slots = min(served_at_once(most), plan.choices.max_num_seqs - 1)
+    if slots > 0:
         price = f"{slots} requests at once, others wait"
         yield Change(f"--max-num-seqs {slots}", price, {"max_num_seqs": slots})
 

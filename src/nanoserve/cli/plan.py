@@ -6,7 +6,7 @@ from pathlib import Path
 from nanoserve.capacity.engine_formats import engine_weight_format
 from nanoserve.capacity.engine_profile import find_profile
 from nanoserve.capacity.plan_answer import PlanAnswer, answer
-from nanoserve.capacity.plan_query import DEFAULT_ENGINE, PlanQuery
+from nanoserve.capacity.plan_query import DEFAULT_ENGINE, HOST_ENGINES, PlanQuery
 from nanoserve.capacity.plan_table import plan_lines
 from nanoserve.capacity.workload import parse_workload
 from nanoserve.cli.plan_options import PlanOptions, SearchOptions
@@ -21,7 +21,6 @@ from nanoserve.units import GIB, parse_bytes
 
 FITS, DOES_NOT_FIT = 0, DoesNotFitError.exit_code
 _HOST = "cpu"  # as --gpu names a machine without one
-_HOST_ENGINES = ("nanoserve", "llama.cpp")
 
 
 def run_plan(model: str, options: PlanOptions, *, as_json: bool, explain: bool) -> int:
@@ -130,7 +129,9 @@ def query_of(model_name: str, options: PlanOptions) -> PlanQuery:
     model = read_planned_model(model_name)
     group = gpus_of(options)
     is_host = group.gpu.is_host
-    engine = options.engine or (_host_engine(model) if is_host else DEFAULT_ENGINE)
+    engine = options.engine
+    if engine is None:
+        engine = _host_engine(model) if is_host else DEFAULT_ENGINE
     stored = options.quantization
     return PlanQuery(
         model=model,
@@ -196,16 +197,28 @@ def gpus_of(options: PlanOptions) -> GpuGroup:
         OptionError: No such GPU, or the flags contradict each other.
     """
     num_bytes = None if options.gpu_mem is None else _bytes("--gpu-mem", options.gpu_mem)
-    if options.gpu is not None and options.gpu.strip().casefold() == _HOST:
-        group = GpuGroup(1, machine_memory())
-    elif options.gpu is not None:
-        group = find_gpus(options.gpu)
+    if options.gpu is not None:
+        group = _named_gpus(options.gpu)
     elif num_bytes is not None:
         group = GpuGroup(1, custom_gpu(num_bytes))
     else:
         group = machine_gpus() or GpuGroup(1, machine_memory())
     gpu = override_gpu(group.gpu, num_bytes, options.bandwidth, options.tflops)
     return GpuGroup(_num_gpus(options, group.num_gpus), gpu)
+
+
+def _named_gpus(text: str) -> GpuGroup:
+    """Return the GPUs of a name, or this machine without its GPUs under the name of `_HOST`."""
+    name = text.strip().casefold()
+    if name == _HOST:
+        return GpuGroup(1, machine_memory())
+    if not name or name.split()[-1].endswith(f"x{_HOST}") or name.split()[-1] == _HOST:
+        message = (
+            f"--gpu {text[:40]!r}: name a GPU, as in --gpu h100 or --gpu '2x h100' (--list-gpus "
+            f"has them all), or --gpu {_HOST} for this one machine's memory."
+        )
+        raise OptionError(message)
+    return find_gpus(text)
 
 
 def asked_weight_format(name: str, engine: str) -> WeightFormat | None:
@@ -239,8 +252,8 @@ def _host_engine(model: PlannedModel) -> str:
     try:
         served_spec(model)
     except UnsupportedModelError:
-        return _HOST_ENGINES[1]
-    return _HOST_ENGINES[0]
+        return HOST_ENGINES[1]
+    return HOST_ENGINES[0]
 
 
 def _bytes(flag: str, text: str) -> int:

@@ -81,6 +81,15 @@ def test_a_boot_that_is_refused_is_said_and_mended() -> None:
     assert sum(line.size.mid for line in plan.lines) == plan.stage.total_bytes
 
 
+def test_far_too_many_slots_become_as_many_as_fit() -> None:
+    """Where not even their activations fit, fewer slots are still offered."""
+    found = remedies(on_cpu(8 * GIB, max_num_seqs=100_000))
+
+    words, slots = found[0].words.split()
+    assert (words, found[0].plan.choices.max_num_seqs) == ("--max-num-seqs", int(slots))
+    assert int(slots) > 8
+
+
 def test_a_default_length_that_does_not_fit_is_cut() -> None:
     """A GPU with room for 1,024 tokens is planned with them, and started so."""
     need = planned("llama-3.1-8b", "h100", engine="nanoserve", max_model_len=2048)

@@ -202,6 +202,24 @@ def test_a_gpu_that_nobody_listed() -> None:
         (["llama-3.1-8b", "--gpu", "2x h100", "--num-gpus", "4"], "give one of them"),
         (["gemma-3-27b", "--gpu", "h100", "--engine", "nanoserve"], "architecture"),
         (["llama-3.1-8b", "--gpu", "2x h100", "--engine", "nanoserve"], "on one GPU"),
+        (["llama-3.1-8b", "--gpu", "", "--engine", "vllm"], "name a GPU, as in --gpu h100"),
+        (["llama-3.1-8b", "--gpu", "2x cpu"], "this one machine's memory"),
+        (["llama-3.1-8b", "--gpu", "h100", "--engine", ""], "--engine ''"),
+        (["llama-3.1-8b", "--gpu", "h100", "--engine", "vllm@99"], "up to 0.33"),
+        (["llama-3.1-8b", "--gpu", "cpu", "--engine", "vllm"], "planned on GPUs alone"),
+        (["llama-3.1-8b", "--gpu", "2x h100", "--engine", "llama.cpp", "--tp", "2"], "row and"),
+        (
+            ["llama-3.1-8b", "--gpu", "h100", "--engine", "nanoserve", "--quantization", "awq"],
+            "int8, int4",
+        ),
+        (
+            ["llama-3.1-8b", "--gpu", "h100", "--engine", "nanoserve", "--quantization", "int4"],
+            "--gpu cpu",
+        ),
+        (
+            ["llama-3.1-8b", "--gpu", "h100", "--engine", "nanoserve", "--kv-cache-dtype", "fp8"],
+            "--gpu cpu",
+        ),
         ([], "Give a model"),
     ],
 )
