@@ -4,6 +4,7 @@ import errno
 import json
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -51,6 +52,14 @@ def test_compare_is_json_on_demand() -> None:
                 assert row[key] == row["plan"][key]
     assert {row["plan"]["verdict"] for row in rows if row["plan"]} == {"serves"}
     assert all("does not divide" in row["refusal"] for row in rows if not row["plan"])
+
+
+def test_the_page_names_every_key_of_the_json() -> None:
+    """docs/planner.md lists the keys of a comparison and of its rows."""
+    page = (Path(__file__).parents[3] / "docs" / "planner.md").read_text()
+    found = json.loads(call("compare", "llama-3.1-8b", "--gpu", "h100", "--json").stdout)
+
+    assert all(f"`{key}`" in page for key in (*found, *found["rows"][0]))
 
 
 def test_json_has_the_savings_that_the_text_has() -> None:

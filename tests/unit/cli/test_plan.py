@@ -300,6 +300,22 @@ def test_the_pages_example_is_what_is_printed() -> None:
     assert run(*command.split()).output.strip() == shown.partition("```")[0].strip()
 
 
+def test_the_pages_own_example_is_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So does the plan of our own server on a CPU, whatever machine this is."""
+    host = replace(
+        custom_gpu(64 * GIB),
+        name="this machine's memory",
+        compute_capability="host",
+        host_has=frozenset({"bf16", "native"}),
+    )
+    monkeypatch.setattr(plan_command, "machine_gpus", lambda: None)
+    monkeypatch.setattr(plan_command, "machine_memory", lambda: host)
+    section = PAGE.partition("## Our own server")[2]
+    command, _, shown = section.partition("$ nanoserve plan ")[2].partition("\n")
+
+    assert run(*command.split()).output.strip() == shown.partition("```")[0].strip()
+
+
 def test_the_pages_table_has_the_right_bytes() -> None:
     """Bytes of a further token of each family in docs/planner.md are the planner's."""
     rows = [line.split(" | ") for line in PAGE.partition("Families that")[2].splitlines()]
