@@ -4,7 +4,6 @@ Owns the newest release that was known when this was written. A version a little
 planned by the newest rules, and said; one that nobody released is refused.
 """
 
-from nanoserve import __version__
 from nanoserve.errors import OptionError
 
 Version = tuple[int, ...]
@@ -18,7 +17,7 @@ _NEWEST: dict[str, dict[int, Version]] = {
     "vllm": {0: (0, 33, 0)},
     "sglang": {0: (0, 5, 23)},
     "tensorrt-llm": {0: (0, 21, 0), 1: (1, 4, 0)},
-    "nanoserve": {0: tuple(map(int, __version__.split(".")[:3]))},
+    "nanoserve": {0: (0, 1, 0)},  # this one; a test plans the package's version
 }
 _NEWEST_BUILD = 11434
 
