@@ -16,7 +16,7 @@ from nanoserve.capacity.own_formats import (
 )
 from nanoserve.capacity.plan_choices import PlanChoices
 from nanoserve.capacity.plan_query import PlanQuery
-from nanoserve.capacity.rank_weights import RankWeights
+from nanoserve.capacity.rank_weights import RankWeights, bytes_formula
 from nanoserve.capacity.stage_budget import (
     KEPT_BACK,
     LEFT_OVER,
@@ -108,9 +108,13 @@ def own_weights(query: PlanQuery, choices: PlanChoices, counted: RankWeights) ->
         params["head"] = params.pop("embedding")
     plan = weights_for(boot.spec, boot.options, boot.device, boot.resolved)
     symbols = {_symbol(name): num_bytes for name, num_bytes in plan.parts}
-    formula = compute("weights", " + ".join(symbols), "bytes", symbols)
+    by_bits = int(bytes_formula(params, choices.weight_format).value)
     return replace(
-        counted, params=params, weight_bytes=Interval.exactly(plan.num_bytes), formula=formula
+        counted,
+        params=params,
+        weight_bytes=Interval.exactly(plan.num_bytes),
+        formula=compute("weights", " + ".join(symbols), "bytes", symbols),
+        stored_share=plan.num_bytes / by_bits,
     )
 
 

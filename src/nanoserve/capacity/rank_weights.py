@@ -36,6 +36,8 @@ class RankWeights:
         formula: How those come about.
         layout: What torch's allocator, kernels' tiles and rotary tables add, where an engine
             runs on torch.
+        stored_share: What is really stored over what the format's bits come to: by a file's
+            headers, or by our server's packing.
     """
 
     stage: int
@@ -45,6 +47,7 @@ class RankWeights:
     weight_bytes: Interval
     formula: Formula
     layout: Formula
+    stored_share: float = 1.0
 
     @property
     def num_params(self) -> int:
@@ -90,6 +93,7 @@ def rank_weights(
             weight_bytes=_interval(groups, stored, file_bytes is not None, factor),
             formula=bytes_formula(groups, stored, factor),
             layout=_layout(shape, part, groups, stored, tp),
+            stored_share=factor,
         )
         for number, (part, groups) in enumerate(zip(parts, counts, strict=True))
     )

@@ -33,7 +33,7 @@ from tests.planner import planned as planned_on
 FORMATS = list(product(("none", "int8", "int4"), ("auto", "int8", "fp8")))
 AMX = {"amx"} if torch.cpu._is_amx_tile_supported() else set()
 HOST = replace(
-    custom_gpu(16 * GIB),
+    custom_gpu(16 * GIB, bandwidth_gbps=30),
     name="a machine",
     compute_capability="host",
     host_has=frozenset({"bf16", "native", *AMX}),
@@ -120,6 +120,9 @@ def test_smollm2_is_planned_as_it_boots(
     booted = booted_plan(plan, options)
 
     assert part(plan, "weights") == booted.weight_bytes
+    read = plan.decode[0].formula
+    assert read is not None
+    assert read.symbols["weight_bytes"] == pytest.approx(booted.weights.num_bytes, abs=1)
     assert plan.kv_facts.token_bytes * 16 == booted.kv_pool.block_bytes
     assert plan.pool.mid == booted.kv_pool.pool_bytes
     assert part(plan, "left over") == booted.budget.part_bytes("unassigned")
