@@ -82,8 +82,8 @@ def native_lines() -> dict[str, int]:
     small_vocabulary = replace(SMOLLM2, vocab_size=1)
     return {
         "smollm2.partial_bytes": partial_bytes,
-        "smollm2.layer_bytes": native_arena_bytes(small_vocabulary, 8, partial_bytes, 4),
-        "smollm2.head_bytes": native_arena_bytes(SMOLLM2, 8, partial_bytes, 4),
+        "smollm2.layer_bytes": native_arena_bytes(small_vocabulary, 256, 8, partial_bytes, 4),
+        "smollm2.head_bytes": native_arena_bytes(SMOLLM2, 0, 8, 0, 4),
         "smollm2.capture_bytes": plan_boot(
             SMOLLM2, EngineOptions(), CPU, facts
         ).kv_pool.capture_bytes,

@@ -13,16 +13,19 @@ from nanoserve.bench.boot_facts import (
     Record,
     UnsupportedRecordError,
     gpu_of_record,
+    has_own_budget,
     is_by_unsloth,
     is_divided,
+    is_on_rocm,
     positive_count,
     profile_of_record,
     version_of_record,
     weight_format_of,
 )
+from nanoserve.capacity.engine_defaults import default_batch
 from nanoserve.capacity.engine_load import ServingLimits, engine_load
 from nanoserve.capacity.engine_memory import EngineLoad
-from nanoserve.capacity.engine_profile import EngineProfile, default_batch
+from nanoserve.capacity.engine_profile import EngineProfile
 from nanoserve.errors import NanoserveError
 from nanoserve.explain.boot_record import boot_of_record
 from nanoserve.explain.logged_boot import LoggedBoot
@@ -30,6 +33,7 @@ from nanoserve.spec.gpu_spec import GpuSpec
 from nanoserve.spec.model_shape import LayerShape, ModelShape
 from nanoserve.spec.quant_spec import WeightFormat
 from nanoserve.spec.read_shape import read_model_shape
+from nanoserve.units import GIB
 
 Configs = Mapping[str, Mapping[str, Any]]
 
@@ -37,12 +41,7 @@ _FUSED_SINCE = (0, 3)  # vLLM ran an MoE's experts one after another before
 _QUANTISED_FUSED_SINCE = (0, 5)  # models/mixtral_quant.py did until then
 _ONE_GPU = "per GPU"
 _SHORTEST_CONTEXT = 4096
-_WITH_OWN_BUDGET = (
-    "nano-vllm",
-    "wde",
-    "kunlun",
-    "omni",
-)  # forks that log as vLLM and size otherwise
+_FAST_LINK_FROM_BYTES = 36 * GIB  # smaller cards are desktops', or on a plain PCIe board
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +62,7 @@ class BootCase:
         is_by_unsloth: Whether Unsloth chose the slots.
         is_divided: Whether it is known how GPUs divide the model.
         has_own_budget: Whether a fork sizes the pool by rules of its own.
+        is_rocm: Whether the record says that the card is AMD's.
     """
 
     boot: LoggedBoot
@@ -78,6 +78,7 @@ class BootCase:
     is_by_unsloth: bool = False
     is_divided: bool = True
     has_own_budget: bool = False
+    is_rocm: bool = False
 
     @property
     def total_bytes(self) -> int | None:
@@ -99,7 +100,11 @@ class BootCase:
             self.tensor_parallel,
             bool(boot.is_eager),
         )
-        return engine_load(self._as_run(), self.profile, limits, self.gpu)
+        load = engine_load(self._as_run(), self.profile, limits, self.gpu)
+        if self.gpu is not None:
+            return load
+        is_fast = self._least_total() >= _FAST_LINK_FROM_BYTES
+        return replace(load, has_fast_link=is_fast, is_rocm=self.is_rocm)
 
     def _as_run(self) -> ModelShape:
         """Return the model as the engine ran it: experts once went one after another."""
@@ -152,8 +157,9 @@ def read_case(record: Record, configs: Configs) -> BootCase:
         version=version_of_record(record),
         assumed=notes,
         is_by_unsloth=is_by_unsloth(record),
-        has_own_budget=any(name in engine for name in _WITH_OWN_BUDGET),
+        has_own_budget=has_own_budget(record),
         is_divided=is_divided(record),
+        is_rocm=is_on_rocm(record),
     )
     return replace(case, assumed=(*notes, *_assumptions(case, record)))
 
@@ -173,15 +179,23 @@ def _assumptions(case: BootCase, record: Record) -> tuple[str, ...]:
 
 
 def _config(record: Record, configs: Configs) -> tuple[Mapping[str, Any], str]:
-    name = record.get("config_ref")
-    if not isinstance(name, str):
-        model = str(record.get("model", "none named"))
-        name = next((one for one in (model, model.split(" (")[0]) if one in configs), None)
-        if name is None:
-            raise UnsupportedRecordError(kind="model not known", detail=model[:80])
-    if name not in configs:
-        raise UnsupportedRecordError(kind="no config for the model", detail=name[:80])
-    return configs[name], name
+    named, model = record.get("config_ref"), str(record.get("model", "none named"))
+    for text in (named, model):
+        name = _name_of_config(text, configs) if isinstance(text, str) else None
+        if name is not None:
+            return configs[name], name
+    if isinstance(named, str):
+        raise UnsupportedRecordError(kind="no config for the model", detail=named[:80])
+    raise UnsupportedRecordError(kind="model not known", detail=model[:80])
+
+
+def _name_of_config(model: str, configs: Configs) -> str | None:
+    """Return under which name a model's config is known: with or without owner and capitals."""
+    spelled = {model.casefold(), model.split(" (")[0].strip().casefold()}
+    whole = [name for name in configs if name.casefold() in spelled]
+    alone = [name for name in configs if name.casefold().rpartition("/")[2] in spelled]
+    found = whole or alone
+    return found[0] if len(found) == 1 else None
 
 
 def _shape(config: Mapping[str, Any], name: str) -> ModelShape:

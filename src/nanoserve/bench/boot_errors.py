@@ -16,6 +16,7 @@ from typing import Any
 
 from nanoserve.bench.boot_cache import cache_layout
 from nanoserve.bench.boot_case import BootCase, Configs, read_case
+from nanoserve.bench.boot_doubts import doubts_of
 from nanoserve.bench.boot_facts import UnsupportedRecordError
 from nanoserve.bench.boot_outcomes import OutcomeCheck, check_outcome
 from nanoserve.bench.boot_predict import (
@@ -25,7 +26,6 @@ from nanoserve.bench.boot_predict import (
     predict_weights,
     weights_around,
 )
-from nanoserve.capacity.interval import Interval
 from nanoserve.errors import CorruptFileError
 from nanoserve.units import GIB
 
@@ -33,13 +33,12 @@ Record = Mapping[str, Any]
 
 POOL = "pool"
 POOL_ASSUMED = "pool, facts assumed"
-POOL_DOUBTED = "pool, facts contradicted"
-POOL_ANY = "pool, all"
-POOLS = (POOL, POOL_ASSUMED, POOL_DOUBTED)
+POOL_APART = "pool, set apart"
+POOL_ALL = "pool, all"
+POOL_ANY = "pool, those set apart included"
+POOLS = (POOL, POOL_ASSUMED, POOL_APART)
 _ORDER = ("tokens", "concurrency", "weights", *POOLS)
-MODEL_DOUBTED_ABOVE = 0.1  # share that weights may be off before the model is doubted
 _DIGIT = GIB * 6 // 1000  # half of the last digit of a GiB that logs print, and a bit
-OTHERS_ABOVE = 3  # times the most that one process holds outside the allocator
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +182,10 @@ def _nothing_logged(case: BootCase) -> UnsupportedRecordError:
 
 
 def summarise(comparisons: list[Comparison]) -> list[ErrorSummary]:
-    """Return one line of errors for each figure, and one for all pools together."""
+    """Return one line of errors for each figure, and two for pools together."""
     figures = {name: [one for one in comparisons if one.figure == name] for name in _ORDER}
-    figures[POOL_ANY] = [one for name in POOLS for one in figures[name]]
+    figures[POOL_ALL] = [*figures[POOL], *figures[POOL_ASSUMED]]
+    figures[POOL_ANY] = [*figures[POOL_ALL], *figures[POOL_APART]]
     return [_summary(figure, found) for figure, found in figures.items() if found]
 
 
@@ -266,22 +266,11 @@ def _pool(case: BootCase, name: str) -> Iterator[Comparison]:
     if not logged or logged <= 0:
         return
     predicted = predict_pool(case)
-    doubts = _contradictions(case, predicted.weights, predicted.non_torch)
-    figure = POOL_DOUBTED if doubts else POOL_ASSUMED if case.assumed else POOL
+    doubts = doubts_of(case, predicted)
+    figure = POOL_APART if doubts else POOL_ASSUMED if case.assumed else POOL
     found = _compared(case, name, figure, predicted.pool.mid, logged)
     bounds = (predicted.pool.low, predicted.pool.high)
     yield replace(found, bounds=bounds, notes=(*case.assumed, *doubts))
-
-
-def _contradictions(case: BootCase, weights: int, non_torch: Interval) -> tuple[str, ...]:
-    """Return what the record's own figures say against what it states."""
-    found = []
-    logged = case.boot.weight_bytes
-    if logged and abs(weights / logged - 1) > MODEL_DOUBTED_ABOVE:
-        found.append("weights are not the model's")
-    if (case.boot.non_torch_bytes or 0) > OTHERS_ABOVE * max(1, non_torch.high):
-        found.append("other processes")
-    return tuple(found)
 
 
 def _logged_pool(case: BootCase) -> int | None:

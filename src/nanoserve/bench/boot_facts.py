@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from nanoserve.capacity.engine_defaults import on_ascend
 from nanoserve.capacity.engine_profile import (
     EngineProfile,
     find_profile,
@@ -17,7 +18,7 @@ from nanoserve.capacity.engine_profile import (
 )
 from nanoserve.errors import NanoserveError
 from nanoserve.explain.boot_record import boot_of_record
-from nanoserve.spec.gpu_names import find_gpu
+from nanoserve.spec.gpu_names import find_gpus
 from nanoserve.spec.gpu_spec import GpuSpec
 from nanoserve.spec.model_shape import ModelShape
 from nanoserve.spec.quant_config import read_quant_config
@@ -62,6 +63,12 @@ _FORMAT_WORDS = (
     (r"gptq", "gptq"),
     (r"w4a16|int4|4-?bit", "packed-int4-g128"),
 )
+_AROUND_RELEASES = "~(),<>^\u2248\u2264\u2265"  # about, at most, at least
+_SIZE = re.compile(r"\(?\b(\d+) ?G(?:i?B)?\b\)?", re.IGNORECASE)
+_REMARKS = re.compile(r"\((?!\s*\d+ ?GB\s*\))[^)]*\)|\bclass\b.*|\bGPUs?\b", re.IGNORECASE)
+_AMD_WORDS = r"\brocm|\bamd\b|radeon|\bmi\d{2,3}x?\b"
+_ASCEND_WORDS = r"\bascend|\bnpu\b"
+_OWN_BUDGET_WORDS = r"nano-vllm|\bwde\b|kunlun|omni|\btpu\b|neuron|kvcached"
 _NAMES_NO_METHOD = re.compile(r"^[^a-z]*4-?bit|4-?bit[^)]*inferred")
 
 
@@ -88,7 +95,24 @@ def profile_of_record(record: Record) -> EngineProfile:
     if engine != "vllm":
         return find_profile(engine)
     numbers = version_of_record(record)
-    return find_profile(engine) if numbers is None else profile_of(engine, numbers)
+    profile = find_profile(engine) if numbers is None else profile_of(engine, numbers)
+    return on_ascend(profile) if _is_on_ascend(record) else profile
+
+
+def _is_on_ascend(record: Record) -> bool:
+    return re.search(_ASCEND_WORDS, _told(record)) is not None
+
+
+def _told(record: Record) -> str:
+    """Return engine, release and card in one text, in small letters."""
+    gpu = record.get("gpu")
+    name = gpu.get("name") if isinstance(gpu, Mapping) else ""
+    return f"{record.get('engine')} {record.get('engine_version')} {name}".casefold()
+
+
+def has_own_budget(record: Record) -> bool:
+    """Whether a fork, or a device that is no GPU, sizes the pool by rules of its own."""
+    return re.search(_OWN_BUDGET_WORDS, _told(record)) is not None
 
 
 def version_of_record(record: Record) -> tuple[int, ...] | None:
@@ -102,9 +126,10 @@ def gpu_of_record(record: Record) -> GpuSpec | None:
     """Return the card a record names, or the class it is said to be; None where nobody knows it."""
     gpu = record.get("gpu")
     name = str(gpu.get("name") or "") if isinstance(gpu, Mapping) else ""
-    name = re.sub(r"\([^)]*\)|^\d+x\s|\sx\d+$|\bclass\b.*", "", name).split("/")[0].strip()
+    name = _SIZE.sub(r" \1GB", _REMARKS.sub(" ", name).split("/")[0])
+    name = " ".join(name.split())
     try:
-        return find_gpu(name) if name else None
+        return find_gpus(name).gpu if name else None
     except NanoserveError:
         return None
 
@@ -114,7 +139,7 @@ def _release(text: str) -> tuple[int, ...] | None:
 
     `0.1.dev…` is what a build without tags calls itself.
     """
-    for word in (word.strip("~(),") for word in text.split()):
+    for word in (word.strip(_AROUND_RELEASES) for word in re.split(r"[\s:;=]+", text)):
         if "." not in word or "0.1.dev" in word:
             continue
         found = [version_numbers(part.rstrip("+")) for part in word.split("-")]
@@ -173,6 +198,11 @@ def _is_list_cut(shape: ModelShape) -> bool:
 def is_by_unsloth(record: Record) -> bool:
     """Whether Unsloth started vLLM; it keeps double quantisation, and chooses the slots."""
     return "unsloth" in f"{record.get('engine_version')}".casefold()
+
+
+def is_on_rocm(record: Record) -> bool:
+    """Whether the release or the card's name says that the card is AMD's."""
+    return re.search(_AMD_WORDS, _told(record)) is not None
 
 
 def is_divided(record: Record) -> bool:

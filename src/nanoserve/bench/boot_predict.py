@@ -11,7 +11,7 @@ from nanoserve.bench.boot_case import BootCase
 from nanoserve.bench.boot_facts import UnsupportedRecordError
 from nanoserve.capacity.engine_memory import (
     activation_bytes,
-    graph_bytes,
+    context_bytes,
     non_torch_bytes,
     pool_bytes,
     sglang_pool_bytes,
@@ -19,12 +19,12 @@ from nanoserve.capacity.engine_memory import (
 )
 from nanoserve.capacity.interval import Interval
 from nanoserve.capacity.rank_weights import heaviest_rank_bytes
+from nanoserve.capacity.recorded_graphs import graph_bytes
 from nanoserve.errors import NanoserveError
 from nanoserve.spec.quant_spec import FULL_PRECISION
 from nanoserve.units import GIB, format_bytes
 
 _TOKENS_BY_LENGTH_SINCE = (0, 20)  # vLLM issue 40691
-_SGLANG_CONTEXT_BYTES = GIB * 45 // 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +71,26 @@ def predict_pool(case: BootCase) -> CasePrediction:
             kind="no rule from a share to a pool", detail=case.profile.engine
         )
     load = case.load()
+    requested = int(utilization * total)
     if case.is_by_unsloth:
-        slots = unsloth_slots(int(utilization * total) - weights)
+        # It asks for a share of what is free, and passes that on as one of the total.
+        requested = int(utilization * (total - context_bytes(total)))
+        slots = unsloth_slots(requested - weights)
         load = replace(load, max_num_seqs=slots, max_num_batched_tokens=load.max_model_len)
     activation = activation_bytes(case.profile, load)
-    non_torch = non_torch_bytes(case.profile, load.tensor_parallel, load.has_fast_link)
-    graphs = graph_bytes(case.profile, load.is_eager)
+    non_torch = non_torch_bytes(
+        case.profile, load.tensor_parallel, load.has_fast_link, is_rocm=load.is_rocm
+    )
+    graphs = graph_bytes(case.profile, load.max_num_seqs, load.num_layers, is_eager=load.is_eager)
     doubt = weights_around(case, weights)
     around = non_torch + Interval(doubt.low - weights, 0, doubt.high - weights)
-    left = pool_bytes(case.profile, int(utilization * total), weights, activation, around, graphs)
+    left = pool_bytes(case.profile, requested, weights, activation, around, graphs)
     return CasePrediction(left, weights, activation, non_torch, graphs)
 
 
 def _sglang_pool(total: int, utilization: float, weights: int) -> CasePrediction:
     """Return SGLang's pool; nothing of a step comes off, its share is kept free for it."""
-    before = total - _SGLANG_CONTEXT_BYTES
+    before = total - context_bytes(total)
     pool = sglang_pool_bytes(before, before - weights, utilization)
     spread = GIB // 2 + weights // 50
     nothing = Interval.exactly(0)

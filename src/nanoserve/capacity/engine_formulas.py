@@ -2,8 +2,11 @@
 
 from nanoserve.capacity.engine_memory import EngineLoad, sampler_factors, step_tokens
 from nanoserve.capacity.engine_profile import EngineProfile
+from nanoserve.capacity.recorded_graphs import graph_bytes, recorded_graphs
 from nanoserve.plan.formula import Formula, Number, compute
-from nanoserve.units import GIB
+from nanoserve.units import GIB, MIB
+
+GRAPHS = "CUDA graphs"
 
 
 def activation_formula(profile: EngineProfile, load: EngineLoad) -> Formula:
@@ -43,6 +46,19 @@ def activation_formula(profile: EngineProfile, load: EngineLoad) -> Formula:
         symbols["encoder_gib"] = profile.encoder_gib[1]
         expression = f"max({expression}, round(encoder_gib * {GIB}))"
     return compute("activations", expression, "bytes", symbols)
+
+
+def graph_formula(profile: EngineProfile, load: EngineLoad, *, is_eager: bool) -> Formula:
+    """Return the likely size of recorded steps: by layer and step where the engine estimates."""
+    if profile.graph_layer_mib is None or is_eager:
+        size = graph_bytes(profile, load.max_num_seqs, load.num_layers, is_eager=is_eager)
+        return gib_formula(GRAPHS, size.mid)
+    symbols: dict[str, Number] = {
+        "layer_mib": profile.graph_layer_mib[1],
+        "layers": load.num_layers,
+        "recorded_steps": recorded_graphs(load.max_num_seqs),
+    }
+    return compute(GRAPHS, f"round(layer_mib * layers * recorded_steps * {MIB})", "bytes", symbols)
 
 
 def gib_formula(name: str, num_bytes: int) -> Formula:

@@ -13,6 +13,7 @@ from nanoserve.spec.model_shape import MlpShape, ModelShape
 from nanoserve.units import ceil_div
 
 _FLASH_CAPABILITY = 8.0
+_ROCM_TARGET = "gfx"
 _FAST_LINK = 300e9  # bytes a second; a bridge between two desktop cards is slower
 
 
@@ -66,6 +67,8 @@ def engine_load(
         sees_images=_sees_images(shape),
         has_fast_link=gpu is None or gpu.link >= _FAST_LINK,
         has_flash_attention=gpu is not None and _has_flash_attention(gpu),
+        num_layers=len(shape.layers),
+        is_rocm=gpu is not None and gpu.compute_capability.startswith(_ROCM_TARGET),
         workspace=attention_workspace(shape, limits.max_model_len, limits.max_num_seqs, tp)
         if has_workspace
         else NO_WORKSPACE,

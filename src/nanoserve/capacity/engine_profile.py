@@ -10,7 +10,6 @@ from typing import Literal
 
 from nanoserve.capacity.engine_versions import check_version
 from nanoserve.errors import OptionError
-from nanoserve.units import GIB
 
 Share = Literal["total", "free at start", "free after load", "demand"]
 GraphRule = Literal[
@@ -38,6 +37,8 @@ class EngineProfile:
         is_chunked: Whether the profiled step is one token budget rather than a whole prompt.
         graphs: How recorded steps are paid for.
         graph_gib: What they take, where nobody measured.
+    graph_layer_mib: What the engine's estimate counts for each layer of each of them; None
+        where it makes none.
         lone_gib: What one GPU holds outside the allocator.
         peer_gib: The same of each of several GPUs that share a layer over a fast link.
         slow_peer_gib: The same without such a link.
@@ -59,6 +60,7 @@ class EngineProfile:
     is_chunked: bool
     graphs: GraphRule
     graph_gib: Factors
+    graph_layer_mib: Factors | None
     lone_gib: Factors
     peer_gib: Factors
     slow_peer_gib: Factors
@@ -67,9 +69,6 @@ class EngineProfile:
     source: str
 
 
-_LARGE_BYTES = 70 * GIB
-_HUGE_BYTES = 160 * GIB
-_TREATED_AS_SMALL = ("A100", "A800", "GB10")
 _NOTHING: Factors = (0, 0, 0)
 _BY_SORTING: Factors = (6, 38, 41)
 
@@ -87,6 +86,7 @@ _FIRST = EngineProfile(
     is_chunked=False,
     graphs="outside",
     graph_gib=(0.1, 1.0, 3.0),
+    graph_layer_mib=None,
     lone_gib=(0, 0, 0.3),
     peer_gib=(0, 0, 0.3),
     slow_peer_gib=(0, 0, 0.3),
@@ -113,18 +113,23 @@ _CONTEXT_READ = replace(
 )
 _CONTEXT_FREE = replace(
     _CONTEXT_READ,
-    since=(0, 7),
+    since=(0, 6, 5),
     lone_gib=(0.01, 0.07, 0.5),
     peer_gib=(0.9, 2.1, 3.6),
     slow_peer_gib=(0.2, 0.25, 0.9),
-    source="memory_profiling(): the driver's context is there before the measurement starts",
+    source="pull request 10511: the driver's context is there before the measurement starts",
+)
+_WIDER_SPLIT = replace(
+    _CONTEXT_FREE,
+    since=(0, 7),
+    source="as before; prompts over 32,768 tokens are split into steps of the token budget",
 )
 _SECOND = replace(
-    _CONTEXT_FREE,
+    _WIDER_SPLIT,
     since=(0, 8),
     is_refused_below=True,
     fixed_gib=(0, 0.05, 0.3),
-    encoder_gib=(0.3, 1.2, 4.0),
+    encoder_gib=(0.3, 1.6, 4.0),
     is_chunked=True,
     graph_gib=(0.05, 0.5, 2.0),
     lone_gib=(0.01, 0.12, 0.4),
@@ -141,19 +146,26 @@ _FEWER_SLOTS = replace(
 )
 _UNSORTED = replace(
     _FEWER_SLOTS,
-    since=(0, 16),
+    since=(0, 17),
     sampler_factors=(6, 14.5, 38),
     keeps_workspace=True,
-    lone_gib=(0.03, 0.2, 0.5),
-    peer_gib=(0.5, 2.1, 4.0),
+    peer_gib=(0.4, 2.1, 4.0),
     source="pull request 33538: top-k and top-p without sorting; v1/worker/workspace.py",
 )
-_ESTIMATED = replace(
+_MORE_HELD = replace(
     _UNSORTED,
+    since=(0, 18),
+    lone_gib=(0.03, 0.25, 0.5),
+    peer_gib=(0.5, 2.1, 4.0),
+    source="llm-d's accuracy report: one model booted with 0.15 to 0.19, 0.13 GiB until 0.17",
+)
+_ESTIMATED = replace(
+    _MORE_HELD,
     since=(0, 21),
     utilization=0.92,
     sampler_factors=(5, 10, 29),
     graphs="estimate in budget",
+    graph_layer_mib=(0.1, 0.22, 0.6),
     lone_gib=(0.02, 0.27, 0.6),
     source="gpu_worker.py: 'CUDA graph memory profiling is enabled (default since v0.21.0)'; "
     "pull request 40376: FlashInfer samples",
@@ -180,9 +192,11 @@ PROFILES = (
     _FREE_READ,
     _CONTEXT_READ,
     _CONTEXT_FREE,
+    _WIDER_SPLIT,
     _SECOND,
     _FEWER_SLOTS,
     _UNSORTED,
+    _MORE_HELD,
     _ESTIMATED,
     _SECOND_RUNNER,
     replace(
@@ -279,20 +293,3 @@ def version_numbers(text: str) -> tuple[int, ...] | None:
     """
     match = _RELEASE.match(text)
     return None if match is None else tuple(map(int, _NUMBERS.findall(match[1])))
-
-
-def default_batch(profile: EngineProfile, total_bytes: int, gpu_name: str = "") -> tuple[int, int]:
-    """Return the engine's default slots and token budget on a device.
-
-    Args:
-        profile: Of the engine.
-        total_bytes: The device's memory.
-        gpu_name: Its name; some large cards are treated as small ones.
-
-    Source: vLLM `EngineArgs.get_batch_defaults`: from 70 GiB 1,024 and 8,192, from 160 GiB
-    1,024 and 16,384, else 256 and 2,048, as on every A100 and GB10; V0 256 and 2,048.
-    """
-    is_small = total_bytes < _LARGE_BYTES or any(name in gpu_name for name in _TREATED_AS_SMALL)
-    if profile.engine != "vllm" or not profile.is_chunked or is_small:
-        return profile.small_card_slots, 2048
-    return 1024, 16384 if total_bytes >= _HUGE_BYTES else 8192

@@ -13,9 +13,9 @@ from nanoserve.capacity.cache_cost import (
     cell_cost,
     padded_windows,
 )
+from nanoserve.capacity.engine_defaults import default_batch
 from nanoserve.capacity.engine_formats import check_weight_format, kv_flag_value
 from nanoserve.capacity.engine_memory import sglang_batch
-from nanoserve.capacity.engine_profile import default_batch
 from nanoserve.capacity.kv_groups import group_cache, without_windows
 from nanoserve.capacity.plan_query import PlanQuery
 from nanoserve.capacity.vllm_layers import as_vllm_caches, states_per_request

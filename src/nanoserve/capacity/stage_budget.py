@@ -8,12 +8,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from nanoserve.capacity.cache_cost import CacheCost
-from nanoserve.capacity.engine_formulas import activation_formula, gib_formula
+from nanoserve.capacity.engine_formulas import (
+    GRAPHS,
+    activation_formula,
+    gib_formula,
+    graph_formula,
+)
 from nanoserve.capacity.engine_load import ServingLimits, engine_load
 from nanoserve.capacity.engine_memory import (
     EngineLoad,
     activation_bytes,
-    graph_bytes,
     non_torch_bytes,
     pool_bytes,
     sglang_fraction,
@@ -22,6 +26,7 @@ from nanoserve.capacity.interval import Interval
 from nanoserve.capacity.plan_choices import PlanChoices, stage_cost, stage_shape
 from nanoserve.capacity.plan_query import PlanQuery
 from nanoserve.capacity.rank_weights import LAYOUT, RankWeights
+from nanoserve.capacity.recorded_graphs import graph_bytes
 from nanoserve.plan.formula import Formula, Number, compute
 from nanoserve.spec.model_shape import ModelShape
 
@@ -158,7 +163,7 @@ def _divide_vllm(
     inside = Interval(without.high - pool.high, without.mid - pool.mid, without.low - pool.low)
     lines = [kept_back, *weights, activation, non_torch]
     if inside != _NOTHING:
-        lines.append(BudgetLine("CUDA graphs", inside, graphs.formula if inside.mid else None))
+        lines.append(BudgetLine(GRAPHS, inside, graphs.formula if inside.mid else None))
     return _with_pool(query, lines, pool, graphs if inside == _NOTHING else None)
 
 
@@ -229,13 +234,17 @@ def _layout(query: PlanQuery, weights: RankWeights) -> list[BudgetLine]:
 def _terms(query: PlanQuery, load: EngineLoad) -> tuple[BudgetLine, BudgetLine, BudgetLine]:
     """Return activations, what lies outside the allocator, and recorded steps."""
     profile = query.profile
-    non_torch = non_torch_bytes(profile, load.tensor_parallel, load.has_fast_link)
-    graphs = graph_bytes(profile, query.is_eager)
+    non_torch = non_torch_bytes(
+        profile, load.tensor_parallel, load.has_fast_link, is_rocm=load.is_rocm
+    )
+    graphs = graph_bytes(profile, load.max_num_seqs, load.num_layers, is_eager=query.is_eager)
     activation, outside = activation_bytes(profile, load), "outside the allocator"
     return (
         BudgetLine("activations", activation, activation_formula(profile, load)),
         BudgetLine(outside, non_torch, gib_formula(outside, non_torch.mid)),
-        BudgetLine("CUDA graphs", graphs, gib_formula("CUDA graphs", graphs.mid), is_inside=False),
+        BudgetLine(
+            GRAPHS, graphs, graph_formula(profile, load, is_eager=query.is_eager), is_inside=False
+        ),
     )
 
 

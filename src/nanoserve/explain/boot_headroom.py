@@ -5,7 +5,7 @@ Works on the log's own figures, and says nothing where they do not reach.
 
 from collections.abc import Callable
 
-from nanoserve.capacity.engine_profile import default_batch
+from nanoserve.capacity.engine_defaults import default_batch
 from nanoserve.explain.engine_flags import engine_flag
 from nanoserve.explain.logged_boot import LoggedBoot
 from nanoserve.explain.pool_fixes import device_bytes, most_utilization, profile_of_boot
@@ -115,7 +115,7 @@ def _slots(boot: LoggedBoot) -> int | None:
 def _eight_bit_cache(boot: LoggedBoot, pool: PoolSum) -> Fix | None:
     change = engine_flag(boot.engine, "eight bits")
     tokens = boot.tokens or pool.tokens
-    if change is None or tokens is None or boot.kv_cache_dtype not in SIXTEEN_BIT:
+    if change is None or not tokens or boot.kv_cache_dtype not in SIXTEEN_BIT:
         return None
     after = pool.with_half_cache()
     if pool.tokens is None or abs(pool.tokens / tokens - 1) > _SAME:

@@ -7,7 +7,13 @@ own module; `boot_outcome` says what the figures mean.
 
 from nanoserve.explain.llamacpp_log import LLAMACPP_LOG
 from nanoserve.explain.log_errors import BootMarks, find_error, total_of_failure
-from nanoserve.explain.log_format import LogFormat, other_error, place_boot, read_log
+from nanoserve.explain.log_format import (
+    LogFormat,
+    likeness,
+    other_error,
+    place_boot,
+    read_log,
+)
 from nanoserve.explain.log_text import PlainLog, plain_log
 from nanoserve.explain.logged_boot import LoggedBoot
 from nanoserve.explain.nanoserve_log import NANOSERVE_LOG
@@ -15,6 +21,7 @@ from nanoserve.explain.sglang_log import SGLANG_LOG
 from nanoserve.explain.tensorrt_log import TENSORRT_LOG
 from nanoserve.explain.vllm_log import VLLM_LOG
 
+_WHEN_ALIKE = ("nanoserve", "sglang", "vllm", "llama.cpp", "tensorrt-llm")  # the first wins
 _MAX_BOOTS = 4  # of one log looked at, from its end
 _NO_MARKS = BootMarks(refusals=(), stages=VLLM_LOG.marks.stages)
 
@@ -34,7 +41,7 @@ def read_boot_log(text: str) -> LoggedBoot:
 
 def read_plain_log(log: PlainLog) -> LoggedBoot:
     """Return what a log says; places in it count from its start."""
-    engine = recognise_engine(log.text)
+    engine = recognise_engine(log)
     if engine is None:
         return _of_no_engine(log.text)
     layout = FORMATS[engine]
@@ -48,11 +55,15 @@ def read_plain_log(log: PlainLog) -> LoggedBoot:
     return _read(layout, log.text, *boots[-1])
 
 
-def recognise_engine(plain: str) -> str | None:
-    """Return the engine most of whose signs the text holds; None where it holds none."""
-    hits = {engine: sum(sign in plain for sign in log.signs) for engine, log in FORMATS.items()}
-    engine = max(hits, key=lambda name: hits[name])
-    return engine if hits[engine] else None
+def recognise_engine(plain: PlainLog) -> str | None:
+    """Return the engine most of whose signs the text holds; None where it holds none.
+
+    Of two that are as likely, the one whose name the other's logs do not hold: SGLang runs
+    some of vLLM's layers, and both print what TensorRT-LLM's kernels are called.
+    """
+    points = {engine: likeness(FORMATS[engine], plain) for engine in _WHEN_ALIKE}
+    engine = max(points, key=lambda name: points[name])
+    return engine if points[engine] else None
 
 
 def _read(layout: LogFormat, plain: str, start: int, end: int) -> LoggedBoot:

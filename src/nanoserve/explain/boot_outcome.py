@@ -33,8 +33,7 @@ OutcomeKind = Literal[
     "other error",
     "unknown",
 ]
-_OF_STAGE: dict[Stage | None, OutcomeKind] = {
-    None: "unknown",
+_OF_STAGE: dict[Stage, OutcomeKind] = {
     "start": "weights do not fit",
     "weights": "weights do not fit",
     "profile": "step does not fit",
@@ -117,10 +116,8 @@ def name_outcome(boot: LoggedBoot, request_bytes: int | None = None) -> Outcome:
 def _kind_of_error(boot: LoggedBoot, error: LoggedError, request_bytes: int | None) -> OutcomeKind:
     if error.kind == "out of memory" and _others_are_in_the_way(boot, error):
         return "others hold the memory"
-    if error.kind == "out of memory" and (error.stage != "start" or boot.engine is not None):
-        return _OF_STAGE[error.stage]
     if error.kind == "out of memory":
-        return "out of memory"
+        return "out of memory" if error.stage is None else _OF_STAGE[error.stage]
     if error.kind in _OF_ERROR:
         return _OF_ERROR[error.kind]
     return _kind_of_shortage(boot, request_bytes) or "unknown"

@@ -38,6 +38,7 @@ _FLAGS = {
         "eager": "--decode-mode eager",
         "slots": "--max-num-seqs {}",
         "step": "--max-num-batched-tokens {}",
+        "pool": "--kv-cache-bytes {}MiB",
     },
 }
 
@@ -47,8 +48,8 @@ def engine_flag(engine: str | None, option: str, value: float | None = None) -> 
 
     Args:
         engine: A log of no known engine is answered as vLLM's.
-        option: `utilization`, `length`, `eight bits`, `eager`, `slots`, `step`, `gpus` or
-            `layers`.
+        option: `utilization`, `length`, `eight bits`, `eager`, `slots`, `step`, `gpus`,
+            `layers` or `pool`.
         value: What it is set to; None for one that takes no value.
     """
     pattern = _FLAGS[engine or "vllm"].get(option)

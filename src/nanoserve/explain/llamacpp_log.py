@@ -44,7 +44,37 @@ _SIGNS = (
     "memory.required.kv=",
     "common_init_from_params",
     "llama_params_fit",
+    "ggml_cuda",
+    "ggml_metal",
+    "ggml_vulkan",
+    "ggml_gallocr_reserve_n",
+    "ggml_backend_",
+    "alloc_tensor_range:",
+    "graph_reserve:",
+    "llama_model_load",
+    "llama_init",
+    "llama_decode",
+    "llm_load_print_meta:",
+    "print_info:",
+    "llama runner",
+    "srv load_model",
+    "srv update_slots:",
+    "srv init:",
+    "slot launch_slot_:",
+    "slot print_timing:",
+    "slot update_slots:",
+    "main: exiting due to model loading error",
+    "unable to allocate CUDA",
+    "GGML_ASSERT",
+    "memory.required.full=",
+    "source=sched.go",
+    "source=server.go",
+    "requires more system memory",
 )
+_PREFIXES = re.compile(
+    r"(?<![\d.])0\.00\.000\.000\s[IWED]|ollama|llama\.cpp|llama-server|llama-cpp|llamacpp"
+)
+_PATHS = ("ggml-cuda", "ggml/src/", "llama.cpp/", "ggml-metal", "ggml-vulkan", "llama_cpp/")
 _READY = ("server is listening on", "HTTP server listening", "llama runner started in")
 _HOST_DEVICES = ("cpu", "host")
 _BEFORE_CHARS = 500  # between a failed allocation and the line that says what it was for
@@ -96,15 +126,40 @@ _BUFFER_FIELDS = {
 _FREE = re.compile(r"- (\d{2,7}) MiB free")
 _TOTAL = re.compile(r"(?<!Total )VRAM: (\d{2,7}) MiB")
 _NEEDED = re.compile(r"allocating ([\d.]{1,12}) MiB on device")
+_ASKED_BYTES = re.compile(r"buffer of size (\d{6,15})\b")
+_SYSTEM = re.compile(
+    r"memory \((?P<need_bytes>[\d.]{1,12} [KMGT]iB)\) than is available "
+    r"\((?P<have_bytes>[\d.]{1,12} [KMGT]iB)\)"
+)
 _SPECIFIC = (
     ErrorPattern("failed to allocate buffer for kv cache", "out of memory", None, "pool"),
     ErrorPattern("failed to allocate buffer for the KV cache", "out of memory", None, "pool"),
     ErrorPattern("failed to allocate compute", "out of memory", None, "profile"),
+    ErrorPattern("failed to allocate buffer for rs cache", "out of memory", None, "pool"),
+    ErrorPattern("failed to allocate buffer for DSV4", "out of memory", None, "pool"),
+    ErrorPattern("llama_kv_cache_init() failed for self-attention", "out of memory", None, "pool"),
+    ErrorPattern("ggml_gallocr_reserve_n: failed to allocate", "out of memory", None, "profile"),
+    ErrorPattern("ggml_gallocr_reserve_n_impl: failed to", "out of memory", None, "profile"),
+    ErrorPattern("failed to reserve initial output buffer", "out of memory", None, "profile"),
+    ErrorPattern("failed to initialize the memory module", "out of memory", None, "pool"),
     ErrorPattern("error loading model: unable to allocate", "out of memory", None, "weights"),
+    ErrorPattern("unable to fit model into system memory", "host memory", None, "weights"),
+    ErrorPattern("model requires more system memory", "host memory", _SYSTEM, "weights"),
+    ErrorPattern("Insufficient Memory (0000", "out of memory"),
     ErrorPattern("unknown model architecture", "unsupported", None, "start"),
     ErrorPattern("error: invalid argument", "option", None, "start"),
 )
 _HINTS = (
+    ErrorPattern("alloc_tensor_range: failed to allocate", "out of memory"),
+    ErrorPattern("ggml_vulkan: Device memory allocation of size", "out of memory"),
+    ErrorPattern("ErrorOutOfDeviceMemory", "out of memory"),
+    ErrorPattern("error: failed to allocate buffer, size =", "out of memory"),
+    ErrorPattern("failed to allocate Metal buffer of", "out of memory"),
+    ErrorPattern("Bytes of memory on device", "out of memory"),
+    ErrorPattern("not enough space in the buffer", "out of memory"),
+    ErrorPattern("failed to create context with model", "unclear"),
+    ErrorPattern("failed to create_context with model", "unclear"),
+    ErrorPattern("llama runner process has terminated", "unclear"),
     ErrorPattern("error loading model:", "other error"),
     ErrorPattern("failed to load model", "unclear"),
     ErrorPattern("exiting due to model loading error", "unclear"),
@@ -117,6 +172,9 @@ _STAGE_MARKS = (
     StageMark("llama_init_from_model:", "pool"),
     StageMark("KV self size", "profile"),
     StageMark("cells,", "profile"),
+    StageMark("srv update_slots:", "serving"),
+    StageMark("slot launch_slot_:", "serving"),
+    StageMark("slot update_slots:", "serving"),
     *(StageMark(anchor, "serving") for anchor in _READY),
 )
 
@@ -169,9 +227,13 @@ def _around(text: str, anchor: str, regex: re.Pattern[str]) -> Iterator[tuple[in
 def _add_need(text: str, error: LoggedError) -> LoggedError:
     """Add what was asked for: it stands in the line before the one that says for what."""
     start = max(0, (error.position or 0) - _BEFORE_CHARS)
-    asked = list(_NEEDED.finditer(text, start, (error.position or 0) + _BEFORE_CHARS))
-    is_memory = error.kind == "out of memory" and error.need_bytes is None
-    return replace(error, need_bytes=mib(asked[0][1])) if asked and is_memory else error
+    end = (error.position or 0) + _BEFORE_CHARS
+    if error.kind != "out of memory" or error.need_bytes is not None:
+        return error
+    if (asked := next(_NEEDED.finditer(text, start, end), None)) is not None:
+        return replace(error, need_bytes=mib(asked[1]) or None)
+    asked = _ASKED_BYTES.search(text, start, end)
+    return error if asked is None else replace(error, need_bytes=int(asked[1]) or None)
 
 
 LLAMACPP_LOG = LogFormat(
@@ -181,6 +243,8 @@ LLAMACPP_LOG = LogFormat(
     ready=_READY,
     lines=_LINES,
     marks=BootMarks(_SPECIFIC, _STAGE_MARKS, (), (_MALLOC, *_HINTS)),
+    prefixes=_PREFIXES,
+    paths=_PATHS,
     add_figures=_add_buffers,
     amend_error=_add_need,
 )

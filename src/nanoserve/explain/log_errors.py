@@ -15,22 +15,40 @@ from nanoserve.explain.logged_boot import ErrorKind, LoggedError, Stage
 _TEXT_CHARS = 300
 _TRACE_CHARS = 12_000  # a failed allocation's traceback stands in so much text before it
 _OUT_OF_MEMORY = (
+    "out of memory. Tried to allocate",  # PyTorch's, whatever it calls the device
     "CUDA out of memory",
     "HIP out of memory",
     "NPU out of memory",
     "XPU out of memory",
+    "MPS backend out of memory",
     "CUDA error: out of memory",
+    "CUDA Error: out of memory",
+    "CUDA driver error: out of memory",
+    "HIP error: out of memory",
+    "Triton Error [CUDA]: out of memory",
+    "Triton Error [HIP]: Code: 2",
     "OutOfMemoryError",
     "CUDA_ERROR_OUT_OF_MEMORY",
+    "CUBLAS_STATUS_ALLOC_FAILED",
     "cudaErrorMemoryAllocation",
     "hipErrorOutOfMemory",
+    "HSA_STATUS_ERROR_OUT_OF_RESOURCES",
+    "Cuda failure 2 'out of memory'",
+    "Cuda failure 'out of memory'",
+    "Failed to CUDA calloc",
+    "OUT_OF_DEVICE_MEMORY",
+    "ErrorOutOfDeviceMemory",
+    "PI_ERROR_OUT_OF_RESOURCES",
+    "MODULE:PT_DEVMEM Allocation failed",
     "RESOURCE_EXHAUSTED",
+    "Ran out of memory in memory space hbm",
     "Memory_Allocation_Failure",
 )
+_OF_THE_NODE = "ray.exceptions."  # before `OutOfMemoryError`: the machine's memory, not a card's
 _SIZE = r"([\d.,]{1,20}\s?[KMG]i?B)"
 _TRIED = re.compile(rf"[Tt]ried to allocate {_SIZE}")
 _FREE = re.compile(rf"(?:of which {_SIZE} is free|{_SIZE} free)")
-_TOTAL = re.compile(rf"(?:total capacity of {_SIZE}|{_SIZE} total capacity)")
+_TOTAL = re.compile(rf"(?:total capacity of {_SIZE}|{_SIZE} total capacity|max allowed: {_SIZE})")
 _OWN = re.compile(rf"this process has {_SIZE} memory in use")
 
 
@@ -109,15 +127,23 @@ def total_of_failure(text: str) -> tuple[int | None, int | None]:
     return _first_size(_TOTAL, window), failed
 
 
-def stage_at(text: str, position: int, marks: BootMarks) -> Stage:
-    """Return what the boot was doing at a place in its log."""
+def stage_at(text: str, position: int, marks: BootMarks) -> Stage | None:
+    """Return what the boot was doing at a place in its log; None where nothing shows it.
+
+    A traceback knows best. What serves a request also runs the profiled step and the
+    recorded ones, so its functions count only where no other's stand in the traceback.
+    """
     start = max(0, position - _TRACE_CHARS)
-    is_traced = text.rfind("Traceback", start, position)
-    if is_traced >= 0:
-        traced = _last_mark(text, is_traced, position, marks.traced_stages)
-        if traced is not None:
-            return traced
-    return _last_mark(text, 0, position, marks.stages) or "start"
+    trace = text.rfind("Traceback", start, position)
+    if trace < 0:
+        trace = text.find('File "', start, position)  # a paste that starts within it
+    if trace >= 0:
+        booting = tuple(mark for mark in marks.traced_stages if mark.stage != "serving")
+        for functions in (booting, marks.traced_stages):
+            traced = _last_mark(text, trace, position, functions)
+            if traced is not None:
+                return traced
+    return _last_mark(text, 0, position, marks.stages)
 
 
 def _last_mark(text: str, start: int, end: int, marks: tuple[StageMark, ...]) -> Stage | None:
@@ -127,11 +153,19 @@ def _last_mark(text: str, start: int, end: int, marks: tuple[StageMark, ...]) ->
 
 
 def _first_failed_allocation(text: str) -> int | None:
-    found = (text.find(anchor) for anchor in _OUT_OF_MEMORY)
+    found = (_first_of_a_card(text, anchor) for anchor in _OUT_OF_MEMORY)
     return min((position for position in found if position >= 0), default=None)
 
 
-def _failed_allocation(text: str, position: int, stage: Stage) -> LoggedError:
+def _first_of_a_card(text: str, anchor: str) -> int:
+    """Return where an anchor stands first that does not tell of the machine's memory."""
+    for position in positions(text, anchor):
+        if not text.endswith(_OF_THE_NODE, 0, position):
+            return position
+    return -1
+
+
+def _failed_allocation(text: str, position: int, stage: Stage | None) -> LoggedError:
     window = text[position : position + WINDOW]
     have, own = _first_size(_FREE, window), _first_size(_OWN, window)
     total = _first_size(_TOTAL, window)
@@ -140,7 +174,7 @@ def _failed_allocation(text: str, position: int, stage: Stage) -> LoggedError:
         "out of memory",
         window[:_TEXT_CHARS].strip(),
         stage,
-        need_bytes=_first_size(_TRIED, window),
+        need_bytes=_first_size(_TRIED, window) or None,
         have_bytes=have,
         others_bytes=max(0, total - have - own) if known else None,  # type: ignore[operator]
         position=position,
@@ -173,6 +207,8 @@ def _refusal(text: str, found: _Refusal, marks: BootMarks) -> LoggedError:
     figures: dict[str, Any] = {
         name: _READERS[name](group) for name, group in groups.items() if group is not None
     }
+    needed = ("need_tokens", "need_bytes", "fitting_len", "fitting_seqs")
+    figures = {name: value for name, value in figures.items() if value or name not in needed}
     return replace(error, **figures)
 
 

@@ -3,12 +3,14 @@
 An engine's module says what its lines look like; how they are read is here alone.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from nanoserve.explain.log_errors import BootMarks, find_error, find_hint, total_of_failure
 from nanoserve.explain.log_patterns import LinePattern, find_figures
-from nanoserve.explain.log_troubles import TROUBLES, raised_error
+from nanoserve.explain.log_text import PlainLog
+from nanoserve.explain.log_troubles import TROUBLES, ending_error, raised_error
 from nanoserve.explain.logged_boot import Findings, LoggedBoot, LoggedError
 
 
@@ -20,6 +22,9 @@ def _as_found(text: str, error: LoggedError) -> LoggedError:
     return error
 
 
+_ORIGIN_POINTS = 2  # of a line's prefix or a file's path, over a phrase that others may quote
+
+
 @dataclass(frozen=True, slots=True)
 class LogFormat:
     """One engine's start-up log.
@@ -27,6 +32,8 @@ class LogFormat:
     Attributes:
         engine: Its name.
         signs: Texts by which it is recognised: the more a log holds, the likelier.
+        prefixes: What stands before its lines, every digit a 0.
+        paths: Parts of its files' paths, as tracebacks name them.
         start: Text with which a boot begins, where a log holds several.
         ready: Texts any one of which says that it serves.
         lines: Those that hold figures.
@@ -41,8 +48,22 @@ class LogFormat:
     ready: tuple[str, ...]
     lines: tuple[LinePattern, ...]
     marks: BootMarks
+    prefixes: re.Pattern[str]
+    paths: tuple[str, ...]
     add_figures: Callable[[str, Findings], None] = _nothing_more
     amend_error: Callable[[str, LoggedError], LoggedError] = _as_found
+
+
+def likeness(log: LogFormat, plain: PlainLog) -> int:
+    """Return by how many signs a text is an engine's; 0 where it holds none.
+
+    Args:
+        log: The engine's.
+        plain: Any text: a paste may hold a traceback's end alone.
+    """
+    points = sum(sign in plain.text for sign in log.signs)
+    points += _ORIGIN_POINTS * any(log.prefixes.search(kind) for kind in plain.prefixes)
+    return points + _ORIGIN_POINTS * any(path in plain.text for path in log.paths)
 
 
 def read_log(log: LogFormat, text: str) -> LoggedBoot:
@@ -73,8 +94,9 @@ def read_log(log: LogFormat, text: str) -> LoggedBoot:
 
 def other_error(text: str, marks: BootMarks) -> LoggedError | None:
     """Return what stopped a boot that memory did not."""
-    error = find_hint(text, TROUBLES, marks) or raised_error(text)
-    return error or find_hint(text, marks.hints, marks)
+    told = tuple(hint for hint in marks.hints if hint.kind != "unclear")
+    error = find_hint(text, TROUBLES, marks) or raised_error(text) or find_hint(text, told, marks)
+    return error or ending_error(text) or find_hint(text, marks.hints, marks)
 
 
 def place_boot(boot: LoggedBoot, offset: int) -> LoggedBoot:

@@ -1,13 +1,14 @@
 """From a log file's bytes to plain text: encoding, colours, rank prefixes and line wraps undone.
 
+What stood before the lines is kept apart: it often names the engine where no line does.
 Knows no engine's wording. Every step is linear in the text, whatever it holds.
 """
 
 import re
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
+
+from nanoserve.explain.log_wrapping import unwrapped_lines
 
 MAX_BYTES = 64 * 1024 * 1024  # read of a log, from its end, since that is where a boot fails
 _CONTROL = re.compile(
@@ -16,7 +17,13 @@ _CONTROL = re.compile(
 _ORPHANED_COLOUR = re.compile(r"\[(?:[0-9]{1,2};?){1,4}m")  # what a paste leaves of an escape
 _PREFIX = re.compile(
     r"\s{0,40}(?:"
-    r"\((?:[A-Za-z_]{1,40}[\w.:/-]{0,40})(?:\s(?:rank=\d{1,4}|pid=\d{1,10})(?:,\s?ip=[\d.]{7,15})?){0,3}\)"
+    r"\((?:[A-Za-z_]{1,40}[\w.:/-]{0,80})?(?:\s?(?:rank=\d{1,4}|pid=\d{1,10})(?:,\s?ip=[\d.]{7,15})?){0,3}\)"
+    r"|\d{1,7}[:-](?=\(|\[|INFO|ERROR|WARN)"
+    r"|(?:[\w./-]{1,80}\s){1,3}(?=(?:INFO|ERROR|WARNING)\s\d\d-\d\d)"
+    r"|(?:stdout|stderr)\s[FP](?=\s)"
+    r"|\[(?:pod/|gpu=|gpu_id=|container/)[\w./-]{1,120}\]"
+    r"|`{1,3}"
+    r"|['\"](?=[(\[]|INFO|ERROR|WARN)"
     r"|\[rank\d{1,4}\]:"
     r"|\[[\w.-]{1,40}\](?=\s{1,40}\||\s(?:INFO|ERROR|WARNING)|\s\d{1,3}\.\d\d\.\d\d\d\.)"
     r"|[\w.-]{1,60}\s{1,40}\|"
@@ -31,7 +38,7 @@ _PREFIX = re.compile(
     r"|\[(?:\d{4}-\d\d-\d\d[ T])?\d\d:\d\d:\d\d[\d.,]{0,10}Z?(?:\s(?:DP|TP|PP|EP|ATTN_TP|ATTN_DP|MOE_EP)\d{1,4}){0,4}\]"
     r"|\[TensorRT-LLM\]\[(?:INFO|WARNING|ERROR)\]"
     r"|\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\]"
-    r"|\[TRT-LLM\](?:\s\[[A-Z]\])?"
+    r"|\[TRT(?:-LLM)?\](?:\s\[RANK \d{1,4}\])?(?:\s\[[A-Z]\])?"
     r"|\d{1,3}\.\d\d\.\d\d\d\.\d\d\d\s[IWED](?=\s)"
     r"|>{1,3}"
     r")"
@@ -40,8 +47,8 @@ _MAX_SHORT_LINES = 200_000  # more lines than this that are short on average are
 _MIN_LINE_CHARS = 16  # on average, of a text with so many lines; else they are not looked at
 _MAX_PREFIXES = 8
 _MIN_PREFIXED_CHARS = 16  # no line worth reading is shorter than its prefix and a word
-_MIN_WRAP, _MAX_WRAP = 60, 400  # columns of terminals that wrap
-_MIN_WRAPPED_LINES = 3
+_MAX_KINDS = 400  # of prefixes kept; a log has a handful
+_DIGITS = str.maketrans("123456789", "0" * 9)
 _QUOTE_CHARS = 300
 _BYTE_ORDER_MARKS = (
     (b"\xef\xbb\xbf", "utf-8-sig"),
@@ -74,11 +81,13 @@ class PlainLog:
         starts: Where in `text` each line that is not empty begins; empty where the text was
             not cut into lines.
         numbers: The number of each of these lines in the file, from 1.
+        prefixes: What stood before the lines, each kind once, with every digit a 0.
     """
 
     text: str
     starts: tuple[int, ...] = ()
     numbers: tuple[int, ...] = ()
+    prefixes: tuple[str, ...] = ()
 
     def line_at(self, position: int | None) -> LogLine | None:
         """Return the line that holds a place in `text`; None where nobody knows."""
@@ -123,45 +132,28 @@ def plain_log(text: str, first_number: int = 1) -> PlainLog:
     parts: list[str] = []
     starts: list[int] = []
     numbers: list[int] = []
+    kinds: dict[str, None] = {}
     position = 0
-    for number, line in _unwrapped(text.split("\n"), first_number):
-        words = " ".join(_bare(line).split())
+    for number, line, around in unwrapped_lines(text, first_number, _PREFIX):
+        length = _prefix_length(line)
+        words = " ".join(line[length:].split())
+        if (length or around) and len(kinds) < _MAX_KINDS:
+            kinds[(around + line[:length]).translate(_DIGITS)] = None
         if words:
             parts.append(words)
             starts.append(position)
             numbers.append(number)
             position += len(words) + 1
-    return PlainLog(" ".join(parts), tuple(starts), tuple(numbers))
+    return PlainLog(" ".join(parts), tuple(starts), tuple(numbers), tuple(kinds))
 
 
-def _bare(line: str) -> str:
+def _prefix_length(line: str) -> int:
     if len(line) < _MIN_PREFIXED_CHARS:
-        return line
+        return 0
     position = 0
     for _ in range(_MAX_PREFIXES):
         match = _PREFIX.match(line, position)
         if match is None:
             break
         position = match.end()
-    return line[position:]
-
-
-def _unwrapped(lines: list[str], first_number: int) -> Iterator[tuple[int, str]]:
-    """Yield lines with the number of their first, those joined that a terminal cut."""
-    width = _wrap_width(lines)
-    pending: list[str] = []
-    for number, line in enumerate(lines, first_number):
-        pending.append(line)
-        if len(line) != width:
-            yield number - len(pending) + 1, "".join(pending)
-            pending = []
-    if pending:
-        yield first_number + len(lines) - len(pending), "".join(pending)
-
-
-def _wrap_width(lines: list[str]) -> int | None:
-    """Return the column at which lines were cut; None where they do not look so."""
-    lengths = Counter(map(len, lines))
-    widest = max(lengths)
-    is_wrapped = _MIN_WRAP <= widest <= _MAX_WRAP and lengths[widest] >= _MIN_WRAPPED_LINES
-    return widest if is_wrapped else None
+    return position

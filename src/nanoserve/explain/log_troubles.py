@@ -54,6 +54,13 @@ _ANCHORS: dict[ErrorKind, tuple[str, ...]] = {
         "No space left on device",
         "Bus error",
         "std::bad_alloc",
+        "node running low on memory",
+        "exceeds the memory usage threshold",
+        "out of memory: Killed process",
+        "oom-kill:",
+        "[Errno 12] Cannot allocate memory",
+        "Resource temporarily unavailable (shared memory)",
+        "ray.exceptions.OutOfMemoryError",
     ),
 }
 TROUBLES = tuple(
@@ -63,25 +70,48 @@ TROUBLES += (
     ErrorPattern(
         "Failed core proc(s):", "host memory", re.compile(r"\{[^{}]{0,200}: -9\b"), None, True
     ),
+    ErrorPattern("MemoryError", "host memory", re.compile(r"(?<![A-Za-z])MemoryError"), None, True),
     # A shell's last word on what the system ended.
     ErrorPattern("Killed", "host memory", re.compile(r"(?<!\S)Killed\s*\Z"), None, True),
 )
 _RAISED = re.compile(r"\b(?:[A-Za-z_][\w.]{0,80})?(?:Error|Exception): (?P<words>\S.{0,280})")
-_NO_CAUSE = ("Engine core initialization failed", "Engine process failed to start")
+_NO_CAUSE = (
+    "Engine core initialization failed",
+    "Engine process failed to start",
+    "WorkerProc initialization failed",
+    "EngineCore encountered an issue",
+    "cancelled",
+)
+_OF_MEMORY = re.compile(r"\bout of (?:device |GPU )?memory\b|\bOOM\b|insufficient GPU memory")
 _MAX_RAISED = 20  # exceptions looked at, from the first traceback on
 _RAISED_CHARS = 100_000  # of a traceback in which its exception is looked for
+_LAST_CHARS = 1_000  # of a text, in which an exception that ended it stands
 
 
 def raised_error(text: str) -> LoggedError | None:
     """Return the first exception of the first traceback; None where there is none.
 
-    One that only says that another process failed is passed over.
+    One that only says that another process failed is passed over. A paste may begin within
+    the traceback.
     """
     traceback = text.find("Traceback (most recent call last)")
     if traceback < 0:
-        return None
-    found = _RAISED.finditer(text, traceback, traceback + _RAISED_CHARS)
+        traceback = text.find('File "')
+    return None if traceback < 0 else _first_raised(text, traceback)
+
+
+def ending_error(text: str) -> LoggedError | None:
+    """Return the first exception near a text's end; None where there is none.
+
+    Of a paste that holds a traceback's last lines alone, or a process's last words.
+    """
+    return _first_raised(text, max(0, len(text) - _LAST_CHARS))
+
+
+def _first_raised(text: str, start: int) -> LoggedError | None:
+    found = _RAISED.finditer(text, start, start + _RAISED_CHARS)
     for _, match in zip(range(_MAX_RAISED), found, strict=False):
         if not match["words"].startswith(_NO_CAUSE):
-            return LoggedError("other error", match[0].strip(), position=match.start())
+            kind: ErrorKind = "out of memory" if _OF_MEMORY.search(match[0]) else "other error"
+            return LoggedError(kind, match[0].strip(), position=match.start())
     return None

@@ -196,11 +196,11 @@ class Findings:
 
         Args:
             name: A field of `LoggedBoot`.
-            value: None is ignored.
+            value: None is ignored, and a size of 0 or less where there is no such thing.
             keep: Which of several stays: `first`, `last`, `min` or `max`.
             position: Where in the text it stands.
         """
-        if value is None:
+        if value is None or (name in _POSITIVE and not float(value) > 0):
             return
         old = self.values.get(name)
         if old is None or keep == "last" or (keep in _BETTER and _BETTER[keep](value, old)):
@@ -213,4 +213,20 @@ class Findings:
         return replace(boot, positions=self.positions, **self.values)
 
 
+_POSITIVE = frozenset(  # of these no boot has 0; a pool may have none, or less than that
+    {
+        "total_bytes",
+        "budget_bytes",
+        "weight_bytes",
+        "block_size",
+        "max_concurrency",
+        "max_model_len",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "micro_batch_tokens",
+        "tensor_parallel",
+        "num_devices",
+        "num_layers",
+    }
+)
 _BETTER = {"min": operator.lt, "max": operator.gt}

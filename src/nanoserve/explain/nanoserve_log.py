@@ -21,7 +21,12 @@ _SIGNS = (
     "Boot stopped at '",
     "The weights do not fit on",
     "do not fit together on",
+    "this process at start",
+    "Any one of these would do: --",
+    "/v1/completions -d '",
 )
+_PREFIXES = re.compile(r"nanoserve")
+_PATHS = ("nanoserve/",)
 _READY = " on http://"  # `ready in` alone is also in `already in use`
 _SIZE = r"(-?[\d.,]{1,20} [MG]iB)"
 _TABLE = "memory planned measured residual"
@@ -112,6 +117,8 @@ NANOSERVE_LOG = LogFormat(
     ready=(_READY,),
     lines=_LINES,
     marks=BootMarks(_REFUSALS, _STAGE_MARKS, (), (ErrorPattern("nanoserve: ", "unclear"),)),
+    prefixes=_PREFIXES,
+    paths=_PATHS,
     add_figures=_add_table,
     amend_error=_add_advice,
 )

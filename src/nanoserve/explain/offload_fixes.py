@@ -19,7 +19,7 @@ def fewer_layers(boot: LoggedBoot) -> Fix | None:
     need, free = _need(boot), boot.free_bytes
     layers = boot.num_device_layers or boot.num_layers
     change_of = boot.engine == "llama.cpp" and _is_one_card(boot)
-    if not change_of or need is None or free is None or not layers:
+    if not change_of or not need or free is None or not layers:
         return None
     fitting = min(layers - 1, int(layers * _FILL * free / need))
     change = engine_flag(boot.engine, "layers", fitting)
@@ -34,7 +34,7 @@ def shorter_context(boot: LoggedBoot) -> Fix | None:
     """Cut the context to what is free beside the weights."""
     need, room = _need(boot), _room(boot)
     length = boot.max_model_len
-    if need is None or room is None or not length or room <= 0:
+    if not need or room is None or not length or room <= 0:
         return None
     fitting = int(length * _FILL * room / need) // _CONTEXT_STEP * _CONTEXT_STEP
     change = engine_flag(boot.engine, "length", fitting)
@@ -48,7 +48,7 @@ def half_the_cache(boot: LoggedBoot) -> Fix | None:
     """Halve the cache's bytes, where it has 16 bits and half of it fits; q8_0 has 8.5."""
     need, room = _need(boot), _room(boot)
     change = engine_flag(boot.engine, "eight bits")
-    if need is None or room is None or change is None or boot.kv_cache_dtype not in SIXTEEN_BIT:
+    if not need or room is None or change is None or boot.kv_cache_dtype not in SIXTEEN_BIT:
         return None
     held = need * 17 // 32
     if held > _FILL * room:
@@ -60,7 +60,7 @@ def half_the_cache(boot: LoggedBoot) -> Fix | None:
 def smaller_pass(boot: LoggedBoot) -> Fix | None:
     """Shrink the rows of one pass: compute buffers are in proportion to them."""
     need, room, most = _need(boot), _room(boot), boot.micro_batch_tokens
-    if need is None or room is None or not most or room <= 0:
+    if not need or room is None or not most or room <= 0:
         return None
     shrink = 2
     while need / shrink > _FILL * room and most // shrink >= _SMALLEST_PASS:

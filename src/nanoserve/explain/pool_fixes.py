@@ -6,9 +6,9 @@ Each does the pool's arithmetic again and is None where the pool still would not
 import math
 from dataclasses import replace
 
+from nanoserve.capacity.engine_defaults import default_batch
 from nanoserve.capacity.engine_profile import (
     EngineProfile,
-    default_batch,
     find_profile,
     profile_of,
     version_numbers,

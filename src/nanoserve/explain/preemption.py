@@ -61,6 +61,12 @@ def diagnose_load(metrics: ServingMetrics) -> LoadDiagnosis:
             "limits is the number of requests taken at once.",
             _fitting(metrics),
         )
+    if metrics.num_waiting:
+        return LoadDiagnosis(
+            "slots full",
+            f"{metrics.num_waiting:,} requests wait while {metrics.num_running or 0:,} run, and the "
+            "page does not say how much of the pool is held: what limits may be the slots.",
+        )
     return LoadDiagnosis("healthy", "No request was sent back to wait.")
 
 
@@ -69,7 +75,8 @@ def _of_preemptions(metrics: ServingMetrics) -> LoadDiagnosis:
     share = preemptions / metrics.num_finished if metrics.num_finished else None
     each = "" if share is None else f", {share:.2f} for each finished one"
     usage = metrics.pool_usage
-    if usage is not None and usage < FULL_USAGE:
+    is_over = not metrics.is_between and not metrics.num_waiting
+    if usage is not None and usage < FULL_USAGE and is_over:
         return LoadDiagnosis(
             "preempted earlier",
             f"{preemptions:,} requests were sent back to wait{each}, while now {usage:.0%} of the "
@@ -77,9 +84,10 @@ def _of_preemptions(metrics: ServingMetrics) -> LoadDiagnosis:
             preempted_share=share,
         )
     held = "" if usage is None else f" and {usage:.0%} of the pool is held"
+    when = " between the two looks" if metrics.is_between else ""
     return LoadDiagnosis(
         "preempting",
-        f"{preemptions:,} requests were sent back to wait{each}{held}: more are taken than fit "
+        f"{preemptions:,} requests were sent back to wait{when}{each}{held}: more are taken than fit "
         "once they have grown.",
         _fitting(metrics),
         share,
@@ -87,8 +95,28 @@ def _of_preemptions(metrics: ServingMetrics) -> LoadDiagnosis:
 
 
 def _fitting(metrics: ServingMetrics) -> int | None:
+    """Return the requests that fit with headroom: at their lengths now, or as they will grow."""
+    fits = (_fitting_now(metrics), fitting_as_they_grow(metrics))
+    return min((fit for fit in fits if fit is not None), default=None)
+
+
+def _fitting_now(metrics: ServingMetrics) -> int | None:
     """Return the requests that fit at the lengths they have now, with headroom."""
     if not metrics.num_running or not metrics.pool_usage:
         return None
-    fit = metrics.num_running / metrics.pool_usage
-    return max(1, math.floor(HEADROOM * fit))
+    return max(1, math.floor(HEADROOM * metrics.num_running / metrics.pool_usage))
+
+
+def fitting_as_they_grow(metrics: ServingMetrics) -> int | None:
+    """Return the requests whose blocks fit while each is at another point of its answer.
+
+    n requests of a prompt p and an answer g, each anywhere in its answer, hold n (p + g / 2)
+    tokens, give or take g sqrt(n / 12); two such spreads are left free.
+    """
+    prompt, answer, pool = metrics.mean_prompt, metrics.mean_answer, metrics.pool_tokens
+    if not prompt or not answer or not pool:
+        return None
+    # n m + 2 g sqrt(n / 12) = pool, solved for sqrt(n), with m = p + g / 2
+    mean, spread = prompt + answer / 2, answer / math.sqrt(3)
+    root = (math.sqrt(spread**2 + 4 * mean * pool) - spread) / (2 * mean)
+    return max(1, math.floor(root**2))

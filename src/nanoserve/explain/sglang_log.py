@@ -4,6 +4,8 @@ Source: `model_runner.py`, `memory_pool.py`, `cuda_graph_runner.py` and `schedul
 these versions.
 """
 
+import re
+
 from nanoserve.explain.log_errors import BootMarks, ErrorPattern, StageMark
 from nanoserve.explain.log_format import LogFormat
 from nanoserve.explain.log_patterns import (
@@ -30,7 +32,21 @@ _SIGNS = (
     "Capture cuda graph",
     "The server is fired up",
     "--mem-fraction-static",
+    "mem_fraction_static",
+    "Scheduler hit an exception",
+    "#running-req:",
+    "#new-token:",
+    "token usage:",
+    "alloc_req_slots",
+    "--max-running-requests",
+    "Rank 0: load weight",
+    "router init state:",
 )
+_PREFIXES = re.compile(
+    r"\[(?:0000-00-00 )?00:00:00[\d.,]{0,10}(?: (?:DP|TP|PP|EP|ATTN_TP|ATTN_DP|MOE_EP)0{1,4}){1,4}\]"
+    r"|\[gpu(?:_id)?=0|sglang"
+)
+_PATHS = ("sglang/srt/", "sglang\\srt\\", "/sglang/", "sglang.launch_server", "sgl_kernel")
 _READY = "The server is fired up"
 
 _LINES = (
@@ -63,6 +79,17 @@ _LINES = (
     number_after("context_length=", Figure("max_model_len", count)),
     number_after("max_running_requests=", Figure("max_num_seqs", count)),
     number_after("chunked_prefill_size=", Figure("max_num_batched_tokens", count)),
+    line_pattern(  # the newest write what is recorded before the word graph
+        "CUDA graph end",
+        rf"CUDA graph end.{{0,80}}?mem usage={NUMBER}\s?GB",
+        Figure("graph_bytes", gib, "max"),
+    ),
+    line_pattern(
+        "KV pool holds",
+        rf"holds {NUMBER} tokens, fewer than --context-length {NUMBER}",
+        Figure("pool_tokens", count, "min"),
+        Figure("max_model_len", count),
+    ),
     line_pattern(
         "Load weight end", rf"avail mem={NUMBER}\s?GB", Figure("loaded_free_bytes", gib, "min")
     ),
@@ -83,10 +110,33 @@ _POOL_LINES = (
         "KV Cache is allocated", rf"KV size: {NUMBER}\s?GB", Figure("pool_bytes", gib, "max")
     ),
 )
+_SERVING = re.compile(r"out of memory\. (?:Try to lower|This should)")
+_NEGATIVE = re.compile(r"profiled value -\d")
+_NO_ROOM = re.compile(r"within the available (?P<have_bytes>[\d.]{1,12} Gi?B)")
+_CHECKPOINTS = re.compile(
+    r"needs ~(?P<need_bytes>[\d.]{1,12}GB) but only (?P<have_bytes>[\d.]{1,12}GB)"
+)
 _REFUSALS = (
     ErrorPattern("Not enough memory. Please try to increase", "no room for pool", None, "pool"),
     ErrorPattern("Not enough memory; please try to increase", "no room for pool", None, "pool"),
     ErrorPattern("Not enough memory to allocate KV cache", "no room for pool", None, "pool"),
+    ErrorPattern("Not enought memory", "no room for pool", None, "pool"),  # so spelt in 0.1
+    ErrorPattern("larger than the profiled value", "no room for pool", _NEGATIVE, "pool", True),
+    ErrorPattern("Memory pool size is too small", "no room for pool", None, "pool"),
+    ErrorPattern("Loaded weights leave no GPU memory", "no room for pool", None, "pool"),
+    ErrorPattern("leaves no room for the full", "no room for pool", _NO_ROOM, "pool"),
+    ErrorPattern("Not enough GPU memory for hybrid", "no room for pool", None, "pool"),
+    ErrorPattern("state cache is too small to serve", "no room for pool", None, "pool"),
+    ErrorPattern("int8 mamba checkpoint pool needs", "out of memory", _CHECKPOINTS, "pool", True),
+    ErrorPattern("insufficient free VRAM for", "out of memory", None, "weights"),
+    ErrorPattern("Not enough space for mamba", "too many requests for state", None, "serving"),
+    ErrorPattern("alloc_req_slots runs out of memory", "out of memory", None, "serving"),
+    ErrorPattern("Out of memory. Please set a smaller number", "out of memory", None, "serving"),
+    ErrorPattern("Prefill out of memory. ", "out of memory", _SERVING, "serving", True),
+    ErrorPattern("Decode out of memory. ", "out of memory", _SERVING, "serving", True),
+    ErrorPattern("Out of memory even after retracting", "out of memory", None, "serving"),
+    ErrorPattern("Not enough host memory", "host memory"),
+    ErrorPattern("Pinned host memory allocation of", "host memory"),
     ErrorPattern("max_mamba_cache_size is too small", "too many requests for state", None, "pool"),
     ErrorPattern("The memory capacity is unbalanced", "memory changed while measuring"),
     ErrorPattern("Unsupported architectures", "unsupported", None, "start"),
@@ -94,11 +144,15 @@ _REFUSALS = (
     ErrorPattern("error: unrecognized arguments", "option", None, "start"),
 )
 _STAGE_MARKS = (
+    StageMark("load weight begin", "weights"),
+    StageMark("load weight end", "pool"),
     StageMark("Load weight begin", "weights"),
     StageMark("Load weight end", "pool"),
     StageMark("Memory pool end", "capture"),
     StageMark("KV Cache is allocated", "pool"),
     StageMark("Capture cuda graph begin", "capture"),
+    StageMark("graph begin", "capture"),  # `Capture decode CUDA graph begin` since 0.5.20
+    StageMark("CUDA graph end", "serving"),
     StageMark("Capture cuda graph failed", "capture"),
     StageMark("Capture cuda graph end", "serving"),
     StageMark(_READY, "serving"),
@@ -110,6 +164,19 @@ _TRACE_MARKS = (
     StageMark("in init_device_graphs", "capture"),
     StageMark("in init_cuda_graphs", "capture"),
     StageMark("in capture_one_batch_size", "capture"),
+    StageMark("in capture", "capture"),
+    StageMark("in _capture_one_stream", "capture"),
+    StageMark("in kernel_warmup", "capture"),
+    StageMark("in load_weights", "weights"),
+    StageMark("in initialize_model", "weights"),
+    StageMark("in get_model", "weights"),
+    StageMark("in profile_max_num_token", "pool"),
+    StageMark("in _init_pools", "pool"),
+    StageMark("in run_batch", "serving"),
+    StageMark("in event_loop_normal", "serving"),
+    StageMark("in event_loop_overlap", "serving"),
+    StageMark("in forward_thread_func", "serving"),
+    StageMark("in exposed_step", "serving"),
 )
 
 
@@ -140,7 +207,14 @@ SGLANG_LOG = LogFormat(
         _REFUSALS,
         _STAGE_MARKS,
         _TRACE_MARKS,
-        (ErrorPattern("Capture cuda graph failed", "unclear", None, "capture"),),
+        (
+            ErrorPattern("Capture cuda graph failed", "unclear", None, "capture"),
+            ErrorPattern("other ranks that didn't finish loading", "unclear", None, "weights"),
+            ErrorPattern("Rank 0 scheduler died", "unclear"),
+            ErrorPattern("Initialization failed. Please see the error messages", "unclear"),
+        ),
     ),
+    prefixes=_PREFIXES,
+    paths=_PATHS,
     add_figures=_add_pool,
 )

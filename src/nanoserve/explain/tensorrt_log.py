@@ -5,6 +5,7 @@ creator) and `model_loader.py`.
 """
 
 import re
+from dataclasses import replace
 
 from nanoserve.explain.log_errors import BootMarks, ErrorPattern, StageMark
 from nanoserve.explain.log_format import LogFormat
@@ -19,7 +20,7 @@ from nanoserve.explain.log_patterns import (
     share,
     sized,
 )
-from nanoserve.explain.logged_boot import Findings
+from nanoserve.explain.logged_boot import Findings, LoggedError, Stage
 
 _SIGNS = (
     "[TensorRT-LLM]",
@@ -36,7 +37,13 @@ _SIGNS = (
     "CUDA runtime error in",
     "Max KV cache pages per sequence",
     "tokens in paged KV cache",
+    "maxTokensInPagedKvCache",
+    "Executor creation failed due to insufficient GPU memory",
+    "trtllm-serve",
+    "nv_trt_llm",
 )
+_PREFIXES = re.compile(r"\[TensorRT-LLM\]|\[TRT-LLM\]|\[TRT\]|trtllm|tensorrt_llm|tensorrt-llm")
+_PATHS = ("tensorrt_llm/", "tensorrt_llm\\", "libtensorrt_llm", "tritonserver/backends/tensorrtllm")
 _READY = ("Engine loaded and ready to serve", "Application startup complete", "Executor started")
 _SIZE = r"(-?[\d.,]{1,20}\s?[KMG]i?B)"
 
@@ -50,6 +57,15 @@ _LINES = (
         Figure("free_bytes", sized, "min"),
     ),
     line_pattern("device total memory", rf"memory {_SIZE}", Figure("total_bytes", sized, "min")),
+    line_pattern(
+        "Max tokens in paged KV cache:",
+        r"cache: (\d{1,12})\. Allocating (\d{4,15} bytes)",
+        Figure("pool_tokens", count),
+        Figure("pool_bytes", sized),
+    ),
+    line_pattern(
+        "Total GPU memory (GiB):", rf"\(GiB\): {NUMBER}", Figure("total_bytes", gib, "min")
+    ),
     number_after("fraction is set", Figure("utilization", share)),
     *setting("free_gpu_memory_fraction", Figure("utilization", share)),
     line_pattern("Allocate ", r"Allocate (\d{4,15} bytes) for k/v", Figure("pool_bytes", sized)),
@@ -92,7 +108,29 @@ _LINES = (
 )
 _MALLOC = re.compile(r"CUDA runtime error in .{0,160}?: out of memory")
 _REQUESTED = re.compile(r"memory \((?P<need_bytes>\d{1,15} bytes)\) could not be allocated")
+_CREATED = re.compile(r"component creation attempt \(GiB\): (?P<have_bytes>[\d.]{1,12})")
+_ONE_SEQUENCE = re.compile(
+    r"maxTokensInPagedKvCache(?: \((?P<have_tokens>\d{1,12})\))? must be large enough"
+)
+_NCCL = re.compile(r"NCCL error.{0,200}?out of memory")
+_BUFFER = re.compile(r"(?:Requested size was|size) (?P<need_bytes>\d{1,15} bytes)")
+_COMPONENT = re.compile(r"could not be created: ([A-Z][\w ]{2,60})")
+_COMPONENTS: dict[str, Stage] = {  # as the PyTorch runtime calls what it makes, in its order
+    "Model resources": "capture",
+    "Model": "weights",
+    "Draft model": "weights",
+    "Initial KV Cache": "profile",
+    "KV cache": "pool",
+}
 _REFUSALS = (
+    ErrorPattern("Executor creation failed due to insufficient", "out of memory", _CREATED),
+    ErrorPattern(
+        "maxTokensInPagedKvCache", "request larger than pool", _ONE_SEQUENCE, "pool", True
+    ),
+    ErrorPattern("Impossible to fit in any sequence in kvCache", "no room for pool", None, "pool"),
+    ErrorPattern("Error Code 1: Cuda Runtime (out of memory)", "out of memory"),
+    ErrorPattern("OutOfMemory (", "out of memory", _BUFFER),
+    ErrorPattern("Failed, NCCL error", "out of memory", _NCCL, None, True),
     ErrorPattern("CUDA runtime error in", "out of memory", _MALLOC, None, True),
     ErrorPattern("Requested amount of GPU memory", "out of memory", _REQUESTED),
     ErrorPattern("Insufficient memory for KV cache", "no room for pool", None, "pool"),
@@ -113,8 +151,33 @@ _STAGE_MARKS = (
     StageMark("CUDA graph", "capture"),
     *(StageMark(anchor, "serving") for anchor in _READY),
 )
+_TRACE_MARKS = (
+    StageMark("in load_weights", "weights"),
+    StageMark("in load_model", "weights"),
+    StageMark("in _load_model", "weights"),
+    StageMark("in load", "weights"),
+    StageMark("in estimate_max_tokens", "profile"),
+    StageMark("in try_prepare_estimation", "profile"),
+    StageMark("in configure_kv_cache_capacity", "profile"),
+    StageMark("in build_managers", "pool"),
+    StageMark("in _create_kv_cache_manager", "pool"),
+    StageMark("in _run_cuda_graph_warmup", "capture"),
+    StageMark("in warmup", "capture"),
+    StageMark("in _executor_loop", "serving"),
+    StageMark("in _executor_loop_overlap", "serving"),
+    StageMark("in _forward_step", "serving"),
+)
 
 _PAGES = re.compile(r"pages per sequence: (\d{1,9})")
+
+
+def _stage_of_component(text: str, error: LoggedError) -> LoggedError:
+    """Take the stage from the component that could not be made, where the runtime names it."""
+    found = _COMPONENT.search(text)
+    if found is None or error.kind != "out of memory":
+        return error
+    stages = (stage for name, stage in _COMPONENTS.items() if found[1].startswith(name))
+    return replace(error, stage=next(stages, "profile"))
 
 
 def _length_of_pages(text: str, findings: Findings) -> None:
@@ -130,6 +193,9 @@ TENSORRT_LOG = LogFormat(
     start="TensorRT-LLM version:",
     ready=_READY,
     lines=_LINES,
-    marks=BootMarks(_REFUSALS, _STAGE_MARKS),
+    marks=BootMarks(_REFUSALS, _STAGE_MARKS, _TRACE_MARKS),
+    prefixes=_PREFIXES,
+    paths=_PATHS,
     add_figures=_length_of_pages,
+    amend_error=_stage_of_component,
 )

@@ -29,9 +29,31 @@ _SIGNS = (
     "Model loading took",
     "No available memory for the cache blocks",
     "To serve at least one request with the model",
+    "The model's max seq len (",
     "on startup is less than desired GPU memory",
     "derived max_model_len",
+    "Engine core initialization failed",
+    "EngineCore failed to start",
+    "EngineCore encountered",
+    "when warming up sampler with",
+    "warming up pooler (task=",
+    "Error in memory profiling",
+    "Maximum concurrency for",
+    "Capturing CUDA graph",
+    "Capturing cudagraphs",
+    "PyTorch activation peak memory takes",
+    "Estimated CUDA graph memory:",
+    "CUDA graph pool memory:",
+    "Cannot auto-fit max_model_len",
+    "WorkerProc initialization failed",
 )
+_PREFIXES = re.compile(
+    r"\((?:EngineCore|APIServer|ApiServer|VllmWorker|RayWorkerWrapper|RayWorkerVllm|RayWorkerProc"
+    r"|DPCoordinator|Worker)[\w.]{0,40}\s(?:rank=0{1,4}\s)?pid="
+    r"|(?:INFO|DEBUG|WARNING|ERROR|CRITICAL)\s00-00\s00:00:00(?:\.0{1,6})?\s{1,3}\[?[\w./]{1,80}\.py:0"
+    r"|vllm"
+)
+_PATHS = ("/vllm/", "\\vllm\\", "vllm._C", "vllm.engine", "vllm.v1", "vllm.entrypoints")
 _READY = ("Application startup complete", "Uvicorn running on", "Starting vLLM server on http")
 
 _NEEDED = re.compile(
@@ -44,13 +66,32 @@ _STORED = re.compile(
     r"that can be stored in KV cache \((?P<have_tokens>[\d,]{1,12})\)"
 )
 _FREE = re.compile(  # a healthy boot prints its free memory in the same words
-    r"device[^()]{0,20}\((?P<have_bytes>[\d.]{1,12})/[\d.]{1,12} GiB\) on startup is less than desired"
-    r"(?:.{0,60}?utilization \([\d.]{1,12}, (?P<need_bytes>[\d.]{1,12}\s?GiB)\))?"
+    r"device[^()]{0,20}\((?P<have_bytes>[\d.]{1,12})/[\d.]{1,12} GiB\) on startup is less than"
+    r"(?:.{0,80}?\([\d.]{1,12}, (?P<need_bytes>[\d.]{1,12}\s?GiB)\))?"
 )
 _CHANGED = re.compile(
     r"Initial free memory (?P<have_bytes>[\d.]{1,12}\s?GiB), current free memory "
     r"(?P<need_bytes>[\d.]{1,12}\s?GiB)"
 )
+_HELD_OUTSIDE = re.compile(
+    r"\([\d.]{1,12}/[\d.]{1,12} GiB\) exceed the desired GPU memory utilization "
+    r"\([\d.]{1,12}, (?P<have_bytes>[\d.]{1,12}\s?GiB)\)"
+)
+_NODE_AT_START = re.compile(  # the CPU is the device
+    r"\((?P<have_bytes>[\d.]{1,12})/[\d.]{1,12} GiB\) on startup is less than"
+    r"(?:.{0,60}?\([\d.]{1,12}, (?P<need_bytes>[\d.]{1,12}\s?GiB)\))?"
+)
+_NODE_FOR_POOL = re.compile(
+    r"\((?P<have_bytes>[\d.]{1,12})/[\d.]{1,12} GiB\) on kv cache allocation is less than requested"
+    r" memory for kv \((?P<need_bytes>[\d.]{1,12})"
+)
+_NODE_USED_UP = re.compile(
+    r"uses (?P<need_bytes>[\d.]{1,12} GiB) \(model.{0,40}?more than the (?P<have_bytes>[\d.]{1,12} GiB)"
+)
+_DECODER = re.compile(
+    r"reserves (?P<need_bytes>[\d.]{1,12} GiB).{0,120}?only (?P<have_bytes>-?[\d.]{1,12} GiB)"
+)
+_OPENVINO = re.compile(r"model is higher than the total available device memory")
 _STATES = re.compile(
     r"\(\d{1,9}\) exceeds available Mamba cache blocks \((?P<fitting_seqs>\d{1,9})\)"
 )
@@ -61,6 +102,20 @@ _REFUSALS = (
     ErrorPattern("The model's max seq len (", "request larger than pool", _STORED, "pool"),
     ErrorPattern("No available memory for the cache blocks", "no room for pool", None, "pool"),
     ErrorPattern("Free memory on device", "free memory below utilization", _FREE, "start", True),
+    ErrorPattern("Cannot auto-fit max_model_len", "no room for pool", None, "pool"),
+    ErrorPattern(
+        "Externally held weights", "free memory below utilization", _HELD_OUTSIDE, "start", True
+    ),
+    ErrorPattern(
+        "Available memory on node", "free memory below utilization", _NODE_AT_START, "start", True
+    ),
+    ErrorPattern("Available memory on node", "no room for pool", _NODE_FOR_POOL, "pool", True),
+    ErrorPattern("The worker already uses", "no room for pool", _NODE_USED_UP, "pool", True),
+    ErrorPattern("frontend multimodal GPU decoding reserves", "no room for pool", _DECODER, "pool"),
+    ErrorPattern("The error occurred during profile run", "out of memory", None, "profile"),
+    ErrorPattern("The required memory size", "out of memory", _OPENVINO, "weights", True),
+    ErrorPattern("too large for the current device's HBM", "out of memory", None, "weights"),
+    ErrorPattern("Out of memory! No free blocks", "out of memory", None, "serving"),
     ErrorPattern(
         "Error in memory profiling", "memory changed while measuring", _CHANGED, "profile"
     ),
@@ -83,6 +138,13 @@ _UNCLEAR = tuple(  # what is printed whatever stopped the engine
         "EngineCore hit an exception",
         "Engine core initialization failed",
         "Engine process failed to start",
+        "EngineCore encountered an issue",
+        "EngineCore encountered a fatal error",
+        "WorkerProc initialization failed",
+        "died unexpectedly, shutting down executor",
+        "Engine loop has died",
+        "EngineDeadError",
+        "AsyncEngineDeadError",
     )
 )
 _STAGE_MARKS = (
@@ -119,9 +181,18 @@ _TRACE_MARKS = (
     StageMark("in capture_model", "capture"),
     StageMark("in _capture_cudagraphs", "capture"),
     StageMark("in compile_or_warm_up_model", "capture"),
+    StageMark("in _initialize_kv_cache_tensors", "pool"),
+    StageMark("in initialize_cache", "pool"),
+    StageMark("in get_model", "weights"),
+    StageMark("in load_weights", "weights"),
+    StageMark("in initialize_model", "weights"),
+    StageMark("in warm_up_model", "capture"),
+    StageMark("in _warm_up_model", "capture"),
+    StageMark("in capture", "capture"),
     StageMark("in execute_model", "serving"),
+    StageMark("in _process_engine_step", "serving"),
 )
-_SAMPLER = "when warming up sampler with"
+_WARM_UP = "when warming up "  # the sampler or the pooler, in the profile or after the pool
 
 
 def _graph_rule(text: str, findings: Findings) -> None:
@@ -132,17 +203,22 @@ def _graph_rule(text: str, findings: Findings) -> None:
         findings.put("is_graph_estimate_in_budget", False)
 
 
-def _stage_of_sampler(text: str, error: LoggedError) -> LoggedError:
-    return replace(error, stage="capture") if _SAMPLER in text else error
+def _stage_of_warm_up(text: str, error: LoggedError) -> LoggedError:
+    """Take the sampler's warm-up for part of the capture unless the profile ran it."""
+    if _WARM_UP not in text or error.kind != "out of memory":
+        return error
+    return error if error.stage == "profile" else replace(error, stage="capture")
 
 
 VLLM_LOG = LogFormat(
     engine="vllm",
     signs=_SIGNS,
+    prefixes=_PREFIXES,
+    paths=_PATHS,
     start="vLLM API server version",
     ready=_READY,
     lines=VLLM_LINES,
     marks=BootMarks(_REFUSALS, _STAGE_MARKS, _TRACE_MARKS, _UNCLEAR),
     add_figures=_graph_rule,
-    amend_error=_stage_of_sampler,
+    amend_error=_stage_of_warm_up,
 )

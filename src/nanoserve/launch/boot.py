@@ -22,7 +22,7 @@ from nanoserve.engine.step_trace import open_step_trace
 from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.launch.boot_model import BootModel, read_model
 from nanoserve.launch.boot_summary import check_writable, report_boot, write_report
-from nanoserve.launch.capture_stage import prepare_graphs, recorder_for
+from nanoserve.launch.capture_stage import prepare_graphs, prepare_mixed, recorder_for
 from nanoserve.launch.cpu_kernels import find_kernels, native_steps
 from nanoserve.launch.cuda_attention import find_flashinfer
 from nanoserve.launch.find_device import device_facts, find_device
@@ -38,7 +38,7 @@ from nanoserve.model.decoder import Decoder
 from nanoserve.model.native_ops import NativeOps, select_ops
 from nanoserve.options import EngineOptions
 from nanoserve.plan.boot_checks import check_boot_info
-from nanoserve.plan.boot_info import boot_info
+from nanoserve.plan.boot_info import CaptureOutcome, boot_info
 from nanoserve.plan.boot_plan import BootPlan, plan_boot
 from nanoserve.plan.boot_replan import settle_capture, settle_pool
 from nanoserve.plan.boot_report import BootReport
@@ -145,15 +145,15 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
     plan = _settle_pool(decoder, plan, options, stages)
     pool = allocate_pool(decoder, plan, stages)
     plan = _settle_capture(plan, options, facts, stages)
-    recorder = recorder_for(plan, step_kernels)
+    recorder = recorder_for(plan, model.spec.vocab_size, step_kernels)
     graphs, outcome = prepare_graphs(decoder, pool, plan, options.warm, stages, recorder)
     limits = _limits(model, plan, options)
-    runner = ModelRunner(decoder, pool, pool.device, graphs, kernels)
+    mixed = prepare_mixed(decoder, graphs, plan, recorder)
+    runner = ModelRunner(decoder, pool, pool.device, graphs, kernels, mixed)
     scheduler = Scheduler(limits, pace=_pace_for(options, plan))
     core = EngineCore(scheduler, runner, model.tokenizer, trace=trace)
     report = report_boot(plan, stages)
-    info = boot_info(plan, report, outcome)
-    check_boot_info(info)
+    info = _checked_info(plan, report, outcome)
     write_report(options.boot_report, info)
     return BootedEngine(
         core,
@@ -168,6 +168,14 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
         stages.probe,
         pool,
     )
+
+
+def _checked_info(
+    plan: BootPlan, report: BootReport, outcome: CaptureOutcome | None
+) -> dict[str, Any]:
+    info = boot_info(plan, report, outcome)
+    check_boot_info(info)
+    return info
 
 
 def _facts(

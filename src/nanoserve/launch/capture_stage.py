@@ -17,12 +17,16 @@ from nanoserve.plan.boot_checks import (
 )
 from nanoserve.plan.boot_info import CaptureOutcome
 from nanoserve.plan.boot_plan import BootPlan
+from nanoserve.plan.boot_sizing import LOGIT_BYTES
 from nanoserve.plan.capture_plan import CapturePlan
 from nanoserve.runner.decode_graphs import DecodeGraphs
 from nanoserve.runner.graph_recorder import CudaGraphRecorder, GraphRecorder, ReplayRecorder
 from nanoserve.runner.kv_pool import KVPool
+from nanoserve.runner.mixed_graphs import MixedGraphs
 from nanoserve.runner.native_recorder import NativeRecorder
 from nanoserve.runner.warm import warm_engine
+
+_ROUNDING_BYTES = 4096  # of the few results that are needed at once, each to the next 64
 
 
 def prepare_graphs(
@@ -63,18 +67,34 @@ def prepare_graphs(
     return graphs, outcome
 
 
-def recorder_for(plan: BootPlan, kernels: KernelLibrary | None) -> GraphRecorder | None:
+def prepare_mixed(
+    decoder: Decoder, graphs: DecodeGraphs | None, plan: BootPlan, recorder: GraphRecorder | None
+) -> MixedGraphs | None:
+    """Allocate what steps with prompts are recorded on; None where recording takes long."""
+    if graphs is None or not isinstance(recorder, NativeRecorder):
+        return None
+    return MixedGraphs(decoder, graphs.pool, graphs.logits_buffer, plan.max_model_len, recorder)
+
+
+def recorder_for(
+    plan: BootPlan, vocab_size: int, kernels: KernelLibrary | None
+) -> GraphRecorder | None:
     """Return what records decode steps; None where they are only padded, or not even that.
 
     Args:
         plan: How decode steps run, and where.
+        vocab_size: Logits of a row.
         kernels: What a whole step is made of on a CPU, as `native_steps` says.
     """
     if plan.decode_mode != "captured":
         return None
     if plan.device.kind == "cuda":
         return CudaGraphRecorder(torch.device("cuda"))
-    return ReplayRecorder() if kernels is None else NativeRecorder(kernels)
+    if kernels is None or plan.capture is None:
+        return ReplayRecorder()
+    logits_bytes = plan.capture.max_rows * vocab_size * LOGIT_BYTES
+    result_bytes = plan.capture.arena_bytes - logits_bytes
+    return NativeRecorder(kernels, result_bytes + _ROUNDING_BYTES)
 
 
 def _check_outcome(capture: CapturePlan, graphs: DecodeGraphs, outcome: CaptureOutcome) -> None:

@@ -108,7 +108,7 @@ class Decoder(nn.Module):
             float32 [number of rows, V].
         """
         hidden = self.hidden_states(token_ids, positions, kv_layers, inputs)
-        return self.logits(hidden.index_select(0, logit_rows))
+        return self.logits(self.pick_rows(hidden, logit_rows))
 
     def schedule(self, buffers: DecodeBuffers, rows: HostRows) -> None:
         """Let the backend get ready for a padded step; see `AttentionBackend.schedule`."""
@@ -140,6 +140,10 @@ class Decoder(nn.Module):
         for layer, kv in zip(self.layers, kv_layers, strict=True):
             x = layer(x, rotation, kv, prepared)
         return x
+
+    def pick_rows(self, hidden: Tensor, rows: Tensor) -> Tensor:
+        """Return some rows of [T, hidden_size]; `rows` is int64 [any]."""
+        return self._ops.lookup(hidden, rows)
 
     def logits(self, hidden: Tensor, out: Tensor | None = None) -> Tensor:
         """Apply the final norm and the head: [any, hidden_size] to float32 [any, V].

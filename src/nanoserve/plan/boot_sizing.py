@@ -14,6 +14,7 @@ from nanoserve.plan.activation_plan import (
     largest_step,
 )
 from nanoserve.plan.boot_choices import BootChoices
+from nanoserve.plan.capture_axes import MIXED_TOKENS
 from nanoserve.plan.capture_cost import gathered_arena_bytes, native_arena_bytes
 from nanoserve.plan.capture_plan import (
     ArenaBytes,
@@ -49,7 +50,8 @@ def step_facts(
 ) -> BackendFacts:
     """Return what a whole recorded step takes: its attention, and the logits it leaves behind.
 
-    Attention reads whole blocks, and a block may be wider than a shape.
+    Attention reads whole blocks, and a block may be wider than a shape. Where steps are
+    recorded as native operators, so are those that read prompts, in the same arena.
 
     Args:
         spec: Shape of the model.
@@ -68,8 +70,14 @@ def step_facts(
     def native_bytes(rows: int, width: int, itemsize: int) -> int:
         partial_bytes = attention_bytes(rows, round_up(width, block_size))
         logits_bytes = rows * spec.vocab_size * LOGIT_BYTES
-        quantization = native_weights or "none"
-        result_bytes = native_arena_bytes(spec, rows, partial_bytes, itemsize, quantization)
+        result_bytes = native_arena_bytes(
+            spec,
+            max(rows, MIXED_TOKENS),
+            rows,
+            partial_bytes,
+            itemsize,
+            native_weights or "none",
+        )
         return result_bytes + logits_bytes
 
     return BackendFacts(

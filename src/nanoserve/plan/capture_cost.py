@@ -78,7 +78,8 @@ def gathered_arena_bytes(num_heads: int, kv_size: int, rows: int, width: int) ->
 
 def native_arena_bytes(
     spec: ModelSpec,
-    rows: int,
+    num_tokens: int,
+    num_logits: int,
     partial_bytes: int,
     itemsize: int,
     quantization: Quantization = "none",
@@ -86,7 +87,7 @@ def native_arena_bytes(
     """Return what the results of a step recorded as native operators take at once, at most.
 
     A result is there from the operator that writes it to the last that reads it. In a layer
-    these are, beside cosine and sine of each row and the partial results of attention: the
+    these are, beside cosine and sine of each token and the partial results of attention: the
     residual stream, its norm and the fused projection; then the stream, the projection and
     what was attended; what was attended and its projection; two streams, the projection and
     a norm; the stream, its norm, gate and up; the stream, gate, up and their product; the
@@ -95,7 +96,8 @@ def native_arena_bytes(
 
     Args:
         spec: Shape of the model.
-        rows: Of the shape.
+        num_tokens: Of the step.
+        num_logits: Rows whose logits are wanted.
         partial_bytes: What attention keeps from its first operator to its last.
         itemsize: Bytes of one number of the compute dtype.
         quantization: Of the weights.
@@ -115,6 +117,6 @@ def native_arena_bytes(
         (hidden + 3 * inner) * itemsize,
         (2 * hidden + inner) * itemsize + scratch(inner),
     )
-    layer_bytes = partial_bytes + rows * (2 * spec.head_dim * itemsize + layer_bytes)
+    layer_bytes = partial_bytes + num_tokens * (2 * spec.head_dim * itemsize + layer_bytes)
     head_bytes = (hidden + spec.vocab_size) * itemsize + scratch(hidden)
-    return max(layer_bytes, rows * head_bytes)
+    return max(layer_bytes, num_logits * head_bytes)

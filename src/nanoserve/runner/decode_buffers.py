@@ -41,6 +41,9 @@ class StaticBuffers:
 
     Rows are those of the layout, in its order and without holes; padding rows follow. One
     owner writes: the `DecodeGraphs` that holds them.
+
+    Attributes:
+        logits: float32 [R_max, V], the last step's.
     """
 
     def __init__(self, pool: KVPool, max_shape: Shape, vocab_size: int) -> None:
@@ -61,7 +64,7 @@ class StaticBuffers:
         self._context_lens = torch.ones(max_rows, dtype=torch.int32, device=device)
         table_shape = (max_rows, ceil_div(max_width, self._block_size))
         self._block_tables = torch.zeros(table_shape, dtype=torch.int32, device=device)
-        self._logits = torch.zeros(max_rows, vocab_size, device=device, dtype=torch.float32)
+        self.logits = torch.zeros(max_rows, vocab_size, device=device, dtype=torch.float32)
         self._steps: dict[Shape, StaticStep] = {}
 
     @property
@@ -86,7 +89,7 @@ class StaticBuffers:
             fresh_blocks=fresh_blocks,
             block_size=self._block_size,
         )
-        return StaticStep(token_ids, positions, attention, self._logits[:rows])
+        return StaticStep(token_ids, positions, attention, self.logits[:rows])
 
     def load(self, layout: BatchLayout | None, shape: Shape) -> HostRows:
         """Copy a step in, pad it to `shape`, and return what its rows are.

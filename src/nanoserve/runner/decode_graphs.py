@@ -83,6 +83,11 @@ class DecodeGraphs:
         """What the buffers of padded steps were made for."""
         return self._buffers.shape
 
+    @property
+    def logits_buffer(self) -> Tensor:
+        """float32 [R_max, V], where a step leaves its logits; others may use it in between."""
+        return self._buffers.logits
+
     @torch.inference_mode()
     def run(self, layout: BatchLayout) -> tuple[Tensor, StepExecution] | None:
         """Run one step.

@@ -17,10 +17,11 @@ from nanoserve.runner.decode_graphs import DecodeGraphs
 from nanoserve.runner.input_buffers import build_step_inputs
 from nanoserve.runner.kv_pool import KVPool
 from nanoserve.runner.logprobs import token_logprobs
+from nanoserve.runner.mixed_graphs import MixedGraphs
 from nanoserve.runner.native_row_max import NativeRowMax
 from nanoserve.runner.sampler import NOT_FINITE, SampledTokens, Sampler
 from nanoserve.sched.batch_layout import BatchLayout, ScoredRun
-from nanoserve.sched.step import StepPlan, StepResult, TokenLogprobs
+from nanoserve.sched.step import StepExecution, StepMode, StepPlan, StepResult, TokenLogprobs
 
 
 class ModelRunner:
@@ -36,12 +37,14 @@ class ModelRunner:
         device: torch.device,
         graphs: DecodeGraphs | None = None,
         kernels: KernelLibrary | None = None,
+        mixed: MixedGraphs | None = None,
     ) -> None:
         self._model = model
         self._pool = pool
         self._device = device
         self._sampler = Sampler(None if kernels is None else NativeRowMax(kernels))
         self._graphs = graphs
+        self._mixed = mixed
 
     @torch.inference_mode()
     def execute(self, step: StepPlan) -> StepResult:
@@ -52,10 +55,10 @@ class ModelRunner:
         if step.is_empty:
             return StepResult(step.step_id, (), {})
         layout = BatchLayout.from_step(step, self._pool.block_size)
-        padded = None if self._graphs is None else self._graphs.run(layout)
-        if padded is None:
+        recorded = self._run_recorded(layout)
+        if recorded is None:
             return self._execute_eagerly(step, layout)
-        logits, execution = padded
+        logits, execution = recorded
         if len(layout.logit_rows) < len(logits):  # a prompt's chunk of one token samples nothing
             logits = logits[list(layout.logit_rows)]
         sampled = self._sample(step, layout, logits)
@@ -63,12 +66,20 @@ class ModelRunner:
             step.step_id, sampled.token_ids, {}, execution, sampled.logprobs, sampled.failed
         )
 
+    def _run_recorded(self, layout: BatchLayout) -> tuple[Tensor, StepExecution] | None:
+        """Run the step without Python between its operators, if there is a way."""
+        if self._graphs is not None and (found := self._graphs.run(layout)) is not None:
+            return found
+        if self._mixed is not None and (logits := self._mixed.run(layout)) is not None:
+            return logits, StepExecution(StepMode.REPLAYED)
+        return None
+
     def _execute_eagerly(self, step: StepPlan, layout: BatchLayout) -> StepResult:
         inputs = build_step_inputs(layout, self._device)
         hidden = self._model.hidden_states(
             inputs.token_ids, inputs.positions, self._pool.layers, inputs.attention
         )
-        logits = self._model.logits(hidden.index_select(0, inputs.logit_rows))
+        logits = self._model.logits(self._model.pick_rows(hidden, inputs.logit_rows))
         sampled = self._sample(step, layout, logits)
         scores, unscored = self._score_all(step, layout, hidden)
         return _join(step, sampled, scores, unscored)

@@ -23,8 +23,16 @@ class NativeRecorder:
     record is no event.
     """
 
-    def __init__(self, kernels: KernelLibrary) -> None:
+    def __init__(self, kernels: KernelLibrary, block_bytes: int = 0) -> None:
+        """Note what is planned; the first recording allocates it.
+
+        Args:
+            kernels: What runs the programs.
+            block_bytes: What their results are planned to take; a larger program gets a
+                larger block, and those before it keep theirs.
+        """
         self._kernels = kernels
+        self._planned_bytes = block_bytes
         self._block = torch.empty(0, dtype=torch.uint8)
 
     def record(self, run: Callable[[], None]) -> Replay:
@@ -42,9 +50,9 @@ class NativeRecorder:
                 run()
             recording = tape.finish()
             if recording.layout.num_bytes > len(self._block):
-                # Programs in a smaller block keep it. Filled: its pages are to be there now.
-                block = torch.empty(recording.layout.num_bytes, dtype=torch.uint8)
-                self._block = block.fill_(0)
+                num_bytes = max(self._planned_bytes, recording.layout.num_bytes)
+                block = torch.empty(num_bytes, dtype=torch.uint8)
+                self._block = block.fill_(0)  # its pages are to be there now
         except RuntimeError as error:
             if _REFUSAL not in str(error):
                 raise

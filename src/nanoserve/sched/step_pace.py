@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from nanoserve.sched.request import Request
 from nanoserve.sched.step_cost import StepCost
 
-MIN_CHUNK = 32  # prompt tokens a step may always hold, so that a prompt gets on whatever it costs
+MIN_CHUNK = 16  # prompt tokens a step may always hold, so that a prompt gets on whatever it costs
+_CHUNK_MULTIPLE = 8  # so that many steps in turn have one shape, which can be recorded
 _NO_BOUND = 1e9  # tokens; more than any step holds
 _CROWD = 4.0  # a prompt counts as much as so many decodes: a crowd of them comes first
 
@@ -50,7 +51,8 @@ class StepPace:
             share_s = decode_s * max(1.0, _CROWD * num_prompts / num_decodes)
         else:
             share_s = self._target_s - decode_s
-        return max(MIN_CHUNK, round(min(share_s / token_s, _NO_BOUND)))
+        num_tokens = round(min(share_s / token_s, _NO_BOUND))
+        return max(MIN_CHUNK, num_tokens // _CHUNK_MULTIPLE * _CHUNK_MULTIPLE)
 
     def observe(self, num_decodes: int, num_prompt_tokens: int, seconds: float) -> None:
         """Take in how long a step took; see `StepCost.observe`."""

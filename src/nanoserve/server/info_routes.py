@@ -54,7 +54,8 @@ def show_health(context: ServingContext) -> Response:
 def show_metrics(context: ServingContext) -> Response:
     """Return the numbers in Prometheus' text format."""
     budget = [] if context.boot_info is None else context.boot_info["budget"]
-    page = render_metrics(context.engine.stats(), context.model_name, budget)
+    engine = context.engine
+    page = render_metrics(engine.stats(), context.model_name, budget, engine.limits)
     return Response(page, headers={"content-type": METRICS_CONTENT_TYPE})
 
 

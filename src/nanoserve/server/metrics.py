@@ -17,13 +17,17 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from nanoserve.engine.stats import HistogramSnapshot, StatsSnapshot
+from nanoserve.sched.admission import EngineLimits
 
 METRICS_CONTENT_TYPE = CONTENT_TYPE_LATEST
 _PREFIX = "nanoserve:"
 
 
 def render_metrics(
-    stats: StatsSnapshot, model_name: str, budget: Sequence[Mapping[str, Any]] = ()
+    stats: StatsSnapshot,
+    model_name: str,
+    budget: Sequence[Mapping[str, Any]] = (),
+    limits: EngineLimits | None = None,
 ) -> bytes:
     """Return the page of one snapshot.
 
@@ -31,9 +35,10 @@ def render_metrics(
         stats: What the engine has done.
         model_name: The label of every sample.
         budget: The device's memory line by line, as the boot's payload has it.
+        limits: What the engine works within, where the page is to say so.
     """
     registry = CollectorRegistry()
-    registry.register(_SnapshotCollector(stats, model_name, budget))
+    registry.register(_SnapshotCollector(stats, model_name, budget, limits))
     return generate_latest(registry)
 
 
@@ -41,11 +46,16 @@ class _SnapshotCollector(Collector):
     """Hands one snapshot to a registry."""
 
     def __init__(
-        self, stats: StatsSnapshot, model_name: str, budget: Sequence[Mapping[str, Any]]
+        self,
+        stats: StatsSnapshot,
+        model_name: str,
+        budget: Sequence[Mapping[str, Any]],
+        limits: EngineLimits | None,
     ) -> None:
         self._stats = stats
         self._model_name = model_name
         self._budget = budget
+        self._limits = limits
 
     def collect(self) -> Iterator[Metric]:
         yield from self._gauges()
@@ -57,6 +67,7 @@ class _SnapshotCollector(Collector):
 
     def _gauges(self) -> Iterator[Metric]:
         gauges = self._stats.gauges
+        limits = self._limits
         used_fraction = gauges.num_used_blocks / gauges.num_blocks if gauges.num_blocks else 0.0
         for name, text, value in (
             ("num_requests_running", "Requests that hold KV blocks.", gauges.num_running),
@@ -65,9 +76,11 @@ class _SnapshotCollector(Collector):
             ("num_blocks_free", "KV blocks that are unowned and empty.", gauges.num_free_blocks),
             ("num_blocks_used", "KV blocks held by a request.", gauges.num_used_blocks),
             ("num_blocks_cached", "KV blocks kept for their prefix.", gauges.num_cached_blocks),
+            ("block_size", "Tokens of a KV block.", limits.block_size if limits else None),
+            ("max_num_seqs", "Most running requests.", limits.max_num_seqs if limits else None),
             ("last_step_age_seconds", "Since the last step ended.", self._stats.last_step_age_s),
         ):
-            if value is None:  # no step yet
+            if value is None:  # no step yet, or no limits given
                 continue
             family = GaugeMetricFamily(_PREFIX + name, text, labels=["model_name"])
             family.add_metric([self._model_name], value)

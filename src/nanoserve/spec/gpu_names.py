@@ -37,6 +37,9 @@ _PREFERRED = {
     frozenset({"h100"}): "H100 SXM",
     frozenset({"h100", "80gb"}): "H100 SXM",
     frozenset({"a100", "80gb"}): "A100 80GB SXM",
+    frozenset({"h800"}): "H100 SXM",  # the same card with a slower link
+    frozenset({"h800", "80gb"}): "H100 SXM",
+    frozenset({"a800", "80gb"}): "A100 80GB SXM",
     frozenset({"gh200"}): "GH200 96GB",
     frozenset({"rtx", "pro", "6000"}): "RTX PRO 6000 Blackwell WS",
     frozenset({"rtx", "pro", "6000", "blackwell"}): "RTX PRO 6000 Blackwell WS",

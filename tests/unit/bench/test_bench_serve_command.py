@@ -2,14 +2,18 @@
 
 import csv
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from nanoserve.bench.load_generator import LoadResult
+from nanoserve.bench.request_record import RequestRecord
 from nanoserve.bench.serve_bench_options import ServeBenchOptions
 from nanoserve.bench.serve_plot import write_plot
+from nanoserve.bench.serve_report import ServeReport
 from nanoserve.bench.servebench import run_bench
 from nanoserve.cli.main import app
 from tests.openai_server import OK, Answer, Body, event, openai_server, refusal, usage
@@ -93,3 +97,28 @@ def test_plot_is_drawn_in_the_format_of_its_name(ending: str, tmp_path: Path) ->
 
     start = {"png": b"\x89PNG", "svg": b"<?xml"}[ending]
     assert path.read_bytes().startswith(start)
+
+
+def test_plot_names_its_axes_and_percentiles(tmp_path: Path) -> None:
+    """A reader needs no manual: what, in which unit, and how long half and nearly all took."""
+    times = (0.1, 0.11, 0.12, 0.13, 0.14, 2.0)  # a tail of 188 medians: a logarithmic axis
+    record = RequestRecord("stream", 10, 6, 6, 0.0, times, 2.0, "length")
+    load = LoadResult((record,), 2.0, 0.05)
+    write_plot(ServeReport("m", "one request", "ignore_eos", load, {}), tmp_path / "r.svg")
+
+    drawing = (tmp_path / "r.svg").read_text()
+    comments = re.findall(r"<!-- (.*?) -->", drawing)
+    assert "Time to first token (TTFT)" in comments
+    assert "p50: 100.0 ms" in comments
+    assert "p99: 1,860.0 ms" in comments
+    assert "ms, logarithmic" in comments
+    assert comments.count("seconds since the load began") == 2
+
+
+def test_plot_of_answers_of_one_token(tmp_path: Path) -> None:
+    """There is no gap between tokens then, and that is said."""
+    record = RequestRecord("stream", 10, 1, 1, 0.0, (0.1,), 0.1, "length")
+    load = LoadResult((record,), 1.0, 0.05)
+    write_plot(ServeReport("m", "one request", "ignore_eos", load, {}), tmp_path / "r.svg")
+
+    assert "<!-- none -->" in (tmp_path / "r.svg").read_text()

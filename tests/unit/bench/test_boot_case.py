@@ -80,6 +80,28 @@ def test_a_model_is_found_by_its_name() -> None:
     assert case.shape.hidden_size == 4096
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"config_ref": "qwen/qwen3-8b"},
+        {"config_ref": "Qwen3-8B"},
+        {"config_ref": None, "model": "qwen3-8b (inferred)"},
+        {"config_ref": "some/copy", "model": "Qwen/Qwen3-8B"},
+    ],
+)
+def test_a_model_is_found_in_other_spellings(changes: dict[str, Any]) -> None:
+    """Without its owner, in small letters, or by its name where the config's is not known."""
+    assert case_of(**changes).shape == case_of().shape
+
+
+def test_a_name_that_two_models_share_is_none() -> None:
+    """Nothing is picked among them."""
+    configs = dict.fromkeys(("a/one", "b/One"), CONFIGS["Qwen/Qwen3-8B"])
+
+    with pytest.raises(UnsupportedRecordError, match="one"):
+        read_case(RECORD | {"config_ref": "one"}, configs)
+
+
 def test_a_checkpoint_says_how_keys_and_values_are_kept() -> None:
     """ModelOpt's ask for fp8, in either of two keys; others keep the model's type."""
     assert case_of().kv_cache_dtype == "auto"

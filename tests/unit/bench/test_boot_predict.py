@@ -64,6 +64,42 @@ def test_unsloth_asks_for_fewer_slots() -> None:
     assert predict_pool(case).pool.mid / GIB == pytest.approx(2.64, rel=0.03)
 
 
+def test_unsloth_asks_for_a_share_of_what_is_free() -> None:
+    """0.7 of an 80 GB card less its context: 45.21 GiB were logged, 0.35 less than of the total."""
+    changes = {
+        "config_ref": "microsoft/phi-4",
+        "quantization": "bitsandbytes 4bit",
+        "gpu": {"mem_gib": 79.15},
+        "gpu_memory_utilization": 0.7,
+        "max_model_len": 512,
+    }
+    its = predict_pool(case_of(engine_version="0.7.3 V0 via unsloth", **changes))
+
+    assert its.pool.mid / GIB == pytest.approx(45.21, rel=0.01)
+    assert 0.7 * 79.15 * GIB - its.pool.mid - its.weights - its.activation.mid > 0.4 * GIB
+
+
+@pytest.mark.parametrize(("memory", "held"), [(21.48, 0.25), (79.19, 2.1)])
+def test_small_cards_without_a_name_have_no_fast_link(memory: float, held: float) -> None:
+    """0.20 GiB of each of four 22 GB cards lay outside the allocator; of an H100 over 2."""
+    predicted = predict_pool(
+        case_of(gpu={"mem_gib": memory}, tensor_parallel=4, engine_version="0.8.5 V0")
+    )
+
+    assert predicted.non_torch.mid / GIB == pytest.approx(held)
+
+
+def test_an_amd_card_is_known_by_the_record() -> None:
+    """HIP holds 0.4 GiB more; a card of the table says so itself."""
+    cuda, hip = (
+        predict_pool(case_of(engine_version=version)) for version in ("0.9.1", "0.9.1 ROCm")
+    )
+    named = predict_pool(case_of(gpu={"name": "MI300X"}))
+
+    assert (hip.non_torch.mid - cuda.non_torch.mid) / GIB == pytest.approx(0.42, abs=0.01)
+    assert named.non_torch == hip.non_torch
+
+
 @pytest.mark.parametrize(
     ("changes", "kind"),
     [

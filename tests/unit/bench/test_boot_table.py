@@ -59,6 +59,7 @@ def test_the_same_as_json() -> None:
         "weights",
         "pool",
         "pool, all",
+        "pool, those set apart included",
     ]
     assert value["refused"] == {"model not known": 1}
     assert value["records"][1]["refused"] == ["model not known: Qwen9"]

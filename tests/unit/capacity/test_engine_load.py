@@ -20,7 +20,7 @@ def shape_of(model: str) -> ModelShape:
 
 def test_experts_of_a_token_count_together() -> None:
     """Qwen3 30B A3B: 8 of 768, and their workspace; a dense model keeps none."""
-    profile = find_profile("vllm@0.16")
+    profile = find_profile("vllm@0.17")
     load = engine_load(shape_of("Qwen/Qwen3-30B-A3B"), profile, LIMITS)
     dense = engine_load(shape_of("Qwen/Qwen3-8B"), profile, LIMITS)
 
@@ -31,13 +31,22 @@ def test_experts_of_a_token_count_together() -> None:
 
 def test_ranks_share_the_mlp_and_the_heads() -> None:
     """On 2 ranks half the width; the workspace's projection is for half the heads."""
-    shape, profile = shape_of("deepseek-ai/DeepSeek-V2-Lite-Chat"), find_profile("vllm@0.16")
+    shape, profile = shape_of("deepseek-ai/DeepSeek-V2-Lite-Chat"), find_profile("vllm@0.17")
     one = engine_load(shape, profile, LIMITS)
     two = engine_load(shape, profile, ServingLimits(256, 2048, 8192, tensor_parallel=2))
 
     assert two.active_intermediate_size * 2 == one.active_intermediate_size
     assert two.workspace.peak_bytes * 2 == one.workspace.peak_bytes > 0
     assert two.workspace.kept_bytes == one.workspace.kept_bytes
+
+
+def test_layers_and_the_cards_maker() -> None:
+    """Every recorded step runs all layers; an AMD card holds more outside the allocator."""
+    shape, profile = shape_of("Qwen/Qwen3-8B"), find_profile("vllm@0.21")
+    amd = engine_load(shape, profile, LIMITS, find_gpu("MI300X"))
+
+    assert (amd.num_layers, amd.is_rocm) == (36, True)
+    assert not engine_load(shape, profile, LIMITS, find_gpu("H100")).is_rocm
 
 
 @pytest.mark.parametrize("engine", ["vllm@0.7", "sglang", "llama.cpp"])

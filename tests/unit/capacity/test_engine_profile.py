@@ -4,13 +4,11 @@ import pytest
 
 from nanoserve.capacity.engine_profile import (
     ENGINES,
-    default_batch,
     find_profile,
     profile_of,
     version_numbers,
 )
 from nanoserve.errors import OptionError
-from nanoserve.units import GIB
 
 
 @pytest.mark.parametrize(
@@ -61,30 +59,6 @@ def test_what_is_no_engine_is_refused(text: str) -> None:
 def test_versions(text: str, numbers: tuple[int, ...] | None) -> None:
     """What follows the numbers is left out; a version that could be any of ten is none."""
     assert version_numbers(text) == numbers
-
-
-@pytest.mark.parametrize(
-    ("text", "gib", "batch"),
-    [
-        ("vllm@0.6", 80, (256, 2048)),
-        ("vllm@0.8.1", 24, (1024, 2048)),
-        ("vllm@0.8.5", 24, (256, 2048)),
-        ("vllm@0.11", 24, (256, 2048)),
-        ("vllm@0.11", 80, (1024, 8192)),
-        ("vllm@0.24", 180, (1024, 16384)),
-        ("nanoserve", 80, (256, 2048)),
-    ],
-)
-def test_default_batches(text: str, gib: int, batch: tuple[int, int]) -> None:
-    """A larger card gets more slots and longer steps from vLLM."""
-    assert default_batch(find_profile(text), gib * GIB) == batch
-
-
-def test_an_a100_is_treated_as_small() -> None:
-    """Its defaults are a small card's, whatever its memory."""
-    profile = find_profile("vllm@0.11")
-
-    assert default_batch(profile, 80 * GIB, "A100 80GB SXM") == (256, 2048)
 
 
 def test_every_engine_is_named_once() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from nanoserve.explain.boot_log import FORMATS, read_boot_log, recognise_engine
 from nanoserve.explain.log_format import read_log
+from nanoserve.explain.log_text import plain_log
 from nanoserve.explain.logged_boot import LoggedBoot
 from nanoserve.units import GIB
 from tests.boot_logs import log_of, records
@@ -37,7 +38,7 @@ NUM_CHARS = 5_000_000
 )
 def test_engines_are_recognised(text: str, engine: str | None) -> None:
     """The engine whose lines there are most of is the one."""
-    assert recognise_engine(text) == engine
+    assert recognise_engine(plain_log(text)) == engine
 
 
 def test_text_that_is_no_log_says_nothing() -> None:

@@ -71,7 +71,7 @@ def test_an_unclear_error_is_the_weights_where_they_exceed_their_room() -> None:
 
 def test_a_failed_allocation_of_nobody_at_no_stage_is_of_memory() -> None:
     """An error pasted alone does not say what was being done, but what ran out."""
-    boot = replace(failed("out of memory", "start"), engine=None)
+    boot = failed("out of memory", None)
 
     assert name_outcome(boot).kind == "out of memory"
     assert name_outcome(boot).is_for_memory

@@ -71,3 +71,80 @@ def test_a_load_is_json() -> None:
 
     assert load is not None
     assert load.as_dict()["metrics"]["num_running"] == 40
+
+
+def own_page(running: float, waiting: float, held: float) -> str:
+    """Return a page of this server's, with a pool of 100 MiB and 1 GiB left of the device."""
+    return (
+        f"nanoserve:num_requests_running {running}\nnanoserve:num_requests_waiting {waiting}\n"
+        f"nanoserve:kv_cache_usage_perc {held}\nnanoserve:num_preemptions_total 7.0\n"
+        'nanoserve:memory_bytes{kind="planned",part="kv pool"} 1.048576e+08\n'
+        'nanoserve:memory_bytes{kind="planned",part="unassigned"} 1.073741824e+09\n'
+    )
+
+
+def test_this_server_is_given_the_pool_that_its_load_needs() -> None:
+    """Ten run on 100 MiB and thirty wait: 40 times 10 MiB, over 92.5 %, is 433 MiB."""
+    load = explain_load(own_page(10, 30, 1.0))
+
+    assert load is not None
+    assert [fix.change for fix in load.fixes] == ["--max-num-seqs 9", "--kv-cache-bytes 433MiB"]
+    assert "43 would fit" in load.fixes[1].effect
+
+
+def test_a_pool_is_never_larger_than_what_is_left() -> None:
+    """A thousand waiting requests ask for more than the device has."""
+    load = explain_load(own_page(10, 1000, 1.0))
+
+    assert load is not None
+    assert load.fixes[1].change == "--kv-cache-bytes 1124MiB"
+
+
+def test_a_peak_that_is_over_asks_for_a_larger_pool_too() -> None:
+    """The pool was too small then, whoever runs now."""
+    load = explain_load(own_page(0, 0, 0.0))
+
+    assert load is not None
+    assert load.diagnosis.kind == "preempted earlier"
+    assert load.fixes[0].change == "--kv-cache-bytes 200MiB"
+
+
+def test_llamacpp_is_asked_for_slots() -> None:
+    """It shares its context out among them."""
+    load = explain_load("llamacpp:requests_processing 4\nllamacpp:requests_deferred 9\n")
+
+    assert load is not None
+    assert (load.diagnosis.kind, load.exit_code) == ("slots full", 0)
+    assert load.fixes[0].change == "--parallel 13"
+    assert "--ctx-size must grow" in load.fixes[0].effect
+
+
+def test_lengths_of_finished_requests_size_slots_and_pool() -> None:
+    """18 that finished and half of 15 that run sampled 4,896 tokens, 192 each; 33 prompts of 64.
+
+    10 of them fit 2,048 tokens, and 18 that ask take 4,608 at their end.
+    """
+    load = explain_load(
+        "nanoserve:num_requests_running 15\nnanoserve:num_requests_waiting 3\n"
+        "nanoserve:kv_cache_usage_perc 0.773\nnanoserve:num_preemptions_total 20\n"
+        "nanoserve:request_success_total 18\nnanoserve:prompt_tokens_total 2112\n"
+        "nanoserve:generation_tokens_total 4896\nnanoserve:block_size 16\n"
+        "nanoserve:num_blocks_free 28\nnanoserve:num_blocks_used 100\n"
+        'nanoserve:memory_bytes{kind="planned",part="kv pool"} 41943040\n'
+        'nanoserve:memory_bytes{kind="planned",part="unassigned"} 1073741824\n'
+    )
+
+    assert load is not None
+    assert load.metrics.pool_tokens == 2048
+    assert [fix.change for fix in load.fixes] == ["--max-num-seqs 10", "--kv-cache-bytes 98MiB"]
+    assert "64 + 192 tokens on average: 10 fit in 2,048" in load.fixes[0].effect
+    assert load.fixes[0].effect.endswith("8 if all end at once")
+
+
+def test_a_pool_is_sized_for_the_slots() -> None:
+    """Sixteen may run, though eight do just now: 16 times 10 MiB, over 92.5 %, is 173 MiB."""
+    load = explain_load(own_page(8, 0, 0.8) + "nanoserve:max_num_seqs 16\n")
+
+    assert load is not None
+    assert load.fixes[-1].change == "--kv-cache-bytes 173MiB"
+    assert "16 may run at once" in load.fixes[-1].effect

@@ -1,6 +1,7 @@
 """Failed allocations and refusals."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -96,9 +97,37 @@ def test_a_traceback_of_other_functions_leaves_it_to_the_marks() -> None:
     assert stage_at(text, text.find("torch."), MARKS) == "capture"
 
 
-def test_without_marks_it_is_the_start() -> None:
+def test_without_marks_nobody_knows_the_stage() -> None:
     """A paste of the error alone leaves open what was being done."""
-    assert stage_at(NEW, 10, MARKS) == "start"
+    assert stage_at(NEW, 10, MARKS) is None
+
+
+def test_a_traceback_whose_start_is_cut_off_tells_the_stage() -> None:
+    """Its functions count without its first line."""
+    text = f'), in x File "/opt/engine/worker.py", line 9, in capture_model {NEW}'
+
+    assert stage_at(text, len(text) - len(NEW), MARKS) == "capture"
+
+
+def test_a_step_that_the_profile_runs_is_the_profile() -> None:
+    """What serves requests is also run while booting: its caller counts."""
+    marks = replace(
+        MARKS,
+        traced_stages=(
+            StageMark("in profile_run", "profile"),
+            StageMark("in execute_model", "serving"),
+        ),
+    )
+    profiled = f"Traceback in profile_run in execute_model {NEW}"
+    served = f"Traceback in execute_model {NEW}"
+
+    assert stage_at(profiled, len(profiled) - len(NEW), marks) == "profile"
+    assert stage_at(served, len(served) - len(NEW), marks) == "serving"
+
+
+def test_memory_of_the_machine_is_no_failed_allocation_of_a_card() -> None:
+    """Ray ends a process by an exception of the same name."""
+    assert find("ray.exceptions.OutOfMemoryError: Task was killed: node running low") is None
 
 
 def test_advice_about_memory_is_no_error() -> None:

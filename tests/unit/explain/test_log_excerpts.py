@@ -129,7 +129,7 @@ EXPECTED: dict[str, tuple[str, str | None, str, int, int | None, str | None]] = 
     "tensorrt_1.0_healthy": ("tensorrt-llm", "1.0.0", "ok", 0, None, "--max_batch_size 1683"),
     "llamacpp_weights": ("llama.cpp", None, "weights do not fit", 4, 11, "--n-gpu-layers 48"),
     "llamacpp_kv": ("llama.cpp", None, "pool does not fit", 4, 9, "--ctx-size 75008"),
-    "llamacpp_compute": ("llama.cpp", "6795", "step does not fit", 4, 14, "--ubatch-size 512"),
+    "llamacpp_compute": ("llama.cpp", "6795", "step does not fit", 4, 13, "--ubatch-size 512"),
     "llamacpp_old_two_cards": ("llama.cpp", None, "ok", 0, None, None),
     "vllm_ascend_pool_oom": (
         "vllm",

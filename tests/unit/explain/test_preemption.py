@@ -1,8 +1,13 @@
 """What a load says of the requests taken at once."""
 
-import pytest
+import math
+from dataclasses import replace
 
-from nanoserve.explain.preemption import diagnose_load
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nanoserve.explain.preemption import diagnose_load, fitting_as_they_grow
 from nanoserve.explain.serving_metrics import ServingMetrics
 
 
@@ -64,3 +69,56 @@ def test_a_queue_before_an_idle_pool() -> None:
 def test_nothing_to_change(metrics: ServingMetrics, kind: str) -> None:
     """A load without a queue is healthy; no load is no answer."""
     assert diagnose_load(metrics).kind == kind
+
+
+GROWING = ServingMetrics(
+    num_preemptions=20,
+    num_finished=18,
+    mean_prompt=64,
+    mean_answer=192,
+    num_running=15,
+    num_waiting=3,
+    pool_usage=0.773,
+    pool_tokens=2048,
+    is_between=True,
+)
+
+
+def test_between_two_looks_a_preemption_is_of_now() -> None:
+    """A pool that was full a moment ago is not over; nor is one for which requests wait."""
+    load = diagnose_load(GROWING)
+
+    assert load.kind == "preempting"
+    assert "between the two looks" in load.reason
+    assert diagnose_load(replace(GROWING, is_between=False)).kind == "preempting"
+    assert diagnose_load(replace(GROWING, is_between=False, num_waiting=0)).kind == (
+        "preempted earlier"
+    )
+
+
+def test_requests_are_counted_as_they_will_grow() -> None:
+    """10 of 64 + 192 tokens hold 1,600 and 2 x 175 to spare of 2,048; 11 would hold 2,128."""
+    assert fitting_as_they_grow(GROWING) == 10
+    assert diagnose_load(GROWING).recommended_max_num_seqs == 10
+
+
+def test_without_lengths_only_the_present_counts() -> None:
+    """No request has finished yet: 15 hold 77.3 %, so 17 fit with headroom."""
+    unknown = replace(GROWING, mean_prompt=None, mean_answer=None)
+
+    assert fitting_as_they_grow(unknown) is None
+    assert diagnose_load(unknown).recommended_max_num_seqs == 17
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(1, 10**9))
+def test_what_is_recommended_fits(prompt: int, answer: int, pool: int) -> None:
+    """The spread left free is there, and one more request would take it."""
+    metrics = ServingMetrics(mean_prompt=prompt, mean_answer=answer, pool_tokens=pool)
+
+    def held(requests: int) -> float:
+        return requests * (prompt + answer / 2) + 2 * answer * math.sqrt(requests / 12)
+
+    fit = fitting_as_they_grow(metrics)
+    assert fit is not None
+    assert fit == 1 or held(fit) <= pool * (1 + 1e-9)
+    assert held(fit + 1) > pool * (1 - 1e-9)

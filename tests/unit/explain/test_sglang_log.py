@@ -101,7 +101,7 @@ def test_the_draft_models_pool_is_the_smaller() -> None:
             "pool",
         ),
         ("ValueError: Unsupported architectures: X", "unsupported", "start"),
-        ("Exception: Capture cuda graph failed: Ninja build failed.", "unclear", "capture"),
+        ("Exception: Capture cuda graph failed: Ninja build failed.", "other error", None),
     ],
 )
 def test_what_stops_a_boot(text: str, kind: str, stage: str) -> None:

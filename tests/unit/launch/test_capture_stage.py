@@ -88,8 +88,8 @@ def test_eager_plan_has_no_stage() -> None:
 
 def test_recorder_follows_the_mode() -> None:
     """Captured steps of torch on a CPU have the stand-in; bucketed ones are never recorded."""
-    assert isinstance(recorder_for(plan_for(), None), ReplayRecorder)
-    assert recorder_for(plan_for(decode_mode="bucketed"), None) is None
+    assert isinstance(recorder_for(plan_for(), SPEC.vocab_size, None), ReplayRecorder)
+    assert recorder_for(plan_for(decode_mode="bucketed"), SPEC.vocab_size, None) is None
 
 
 @needs_kernels
@@ -97,6 +97,6 @@ def test_native_steps_have_a_recorder_of_their_own() -> None:
     """Where a step is native operators alone; not where the layers are compiled."""
     kernels = native_kernels()
 
-    assert isinstance(recorder_for(plan_for(), kernels), NativeRecorder)
-    assert recorder_for(plan_for(decode_mode="bucketed"), kernels) is None
+    assert isinstance(recorder_for(plan_for(), SPEC.vocab_size, kernels), NativeRecorder)
+    assert recorder_for(plan_for(decode_mode="bucketed"), SPEC.vocab_size, kernels) is None
     assert native_steps(kernels, is_compiled=True) is None

@@ -7,7 +7,9 @@ from nanoserve.attention.cpu_backend import CpuAttention
 from nanoserve.attention.native_result import new_result
 from nanoserve.options import Quantization
 from nanoserve.plan.boot_sizing import step_facts
+from nanoserve.plan.capture_axes import MIXED_TOKENS
 from nanoserve.runner.decode_graphs import DecodeGraphs
+from nanoserve.runner.mixed_graphs import MixedGraphs
 from nanoserve.runner.native_recorder import NativeRecorder, NativeReplay
 from nanoserve.sched.batch_layout import BatchLayout
 from nanoserve.sched.step import StepExecution, StepMode, StepPlan
@@ -61,6 +63,19 @@ def decodes(*context_lens: int) -> BatchLayout:
     return BatchLayout.from_step(StepPlan(0, requests), BLOCK_SIZE)
 
 
+def chunks(*lengths: int) -> BatchLayout:
+    """A step of prompts' first chunks, of so many tokens each."""
+    requests = tuple(
+        scheduled(
+            [3 + token for token in range(length)],
+            range(100 * row, 100 * row + 100),
+            request_id=str(row),
+        )
+        for row, length in enumerate(lengths)
+    )
+    return BatchLayout.from_step(StepPlan(0, requests), BLOCK_SIZE)
+
+
 @pytest.mark.parametrize("quantization", ["none", "int8", "int4"])
 def test_a_replay_gives_the_bits_of_the_step_as_it_is(quantization: Quantization) -> None:
     """Few and long contexts, padded and not, whatever else was allocated in between."""
@@ -94,15 +109,19 @@ def test_recording_computes_nothing() -> None:
 def test_the_block_takes_what_was_planned(name: str, quantization: Quantization) -> None:
     """The plan counts what is needed at once; each of a handful of results may be rounded up.
 
-    Whichever operator is the worst: the MLP, the norm, attention or the head.
+    Whichever operator is the worst, the MLP, the norm, attention or the head, and whichever
+    step: the one of most decodes or the one of most tokens.
     """
     spec = SPECS[name]
     graphs, recorder = recording_graphs(spec, quantization)
     backend = CpuAttention(native_kernels(), spec)
     facts = step_facts(spec, False, backend.arena_bytes, BLOCK_SIZE, native_weights=quantization)
     width = graphs.buffer_shape.num_blocks * BLOCK_SIZE
+    mixed = MixedGraphs(graphs._model, graphs.pool, graphs.logits_buffer, width, recorder)
 
     graphs.warm((8, width))
+    for _ in range(2):
+        mixed.run(chunks(*[1] * 7, MIXED_TOKENS - 7))
 
     planned_bytes = facts.arena_bytes_of(4)(8, width) - graphs._buffers.step((8, 128)).logits.nbytes
     assert 0 <= len(recorder._block) - planned_bytes <= 8 * 64

@@ -6,7 +6,7 @@ from prometheus_client.samples import Sample
 from nanoserve.engine.stats import EngineStats, Gauges
 from nanoserve.sched.step import FinishReason, StepExecution, StepMode, StepPlan
 from nanoserve.server.metrics import render_metrics
-from tests.builders import make_boot_info
+from tests.builders import make_boot_info, make_limits
 
 
 def _samples(page: bytes) -> list[Sample]:
@@ -115,3 +115,13 @@ def test_budget_lines_are_gauges() -> None:
         ("weights", "residual"): 10,
         ("unassigned", "planned"): 700,
     }
+
+
+def test_the_page_says_what_the_engine_works_within() -> None:
+    """Whoever sizes the pool by the page needs a block's tokens and the slots."""
+    limits = make_limits(block_size=16, max_num_seqs=24)
+    page = _samples(render_metrics(EngineStats().snapshot(Gauges()), "m", (), limits))
+    values = {sample.name: sample.value for sample in page}
+
+    assert values["nanoserve:block_size"] == 16
+    assert values["nanoserve:max_num_seqs"] == 24
