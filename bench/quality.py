@@ -32,6 +32,7 @@ OURS: dict[str, dict[str, Any]] = {
     "int8": {"dtype": "bfloat16", "quantization": "int8"},
     "int4": {"dtype": "bfloat16", "quantization": "int4"},
     "bfloat16, int8 KV": {"dtype": "bfloat16", "kv_cache_dtype": "int8"},
+    "bfloat16, fp8 KV": {"dtype": "bfloat16", "kv_cache_dtype": "fp8"},
 }
 
 Logits = Callable[[Sequence[int]], Tensor]  # of a window, [WINDOW, V]

@@ -31,6 +31,7 @@ from tokenizers import decoders, models
 from nanoserve.engine.interface import GenerationRequest
 from nanoserve.kernels.packed_weight import pack
 from nanoserve.launch.boot import BootedEngine, boot_model
+from nanoserve.launch.boot_model import FilledWeights
 from nanoserve.launch.find_device import find_device
 from nanoserve.launch.stages import SilentListener, Stages
 from nanoserve.model.decoder import Decoder
@@ -88,7 +89,7 @@ class RandomModel:
         decoder: Decoder,
         on_progress: Callable[[int, int], None],
         packed: Mapping[str, LinearFormat],
-    ) -> str:
+    ) -> FilledWeights:
         """Draw every parameter, packed ones in the decoder's dtype; norms are about 1."""
         every_name = dict(decoder.named_parameters(remove_duplicate=False))
         parameters = dict(decoder.named_parameters())
@@ -105,7 +106,7 @@ class RandomModel:
                 weights[name] = pack(values)
             on_progress(index + 1, len(parameters))
         replace_parameters(decoder, every_name, weights)
-        return f"{len(parameters)} random parameters"
+        return FilledWeights(f"{len(parameters)} random parameters")
 
 
 @dataclass(slots=True)

@@ -24,6 +24,9 @@ class FakeProbe:
     def settle(self) -> None:
         self.num_settled += 1
 
+    def count_as_own(self, mapped_bytes: int) -> None:
+        self.own_bytes += mapped_bytes
+
     def peak_delta(self, run: Callable[[], object]) -> int | None:
         run()
         return self.peak_bytes

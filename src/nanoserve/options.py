@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from nanoserve.errors import OptionError
+from nanoserve.units import GIB
 
 Device = Literal["auto", "cpu", "cuda"]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
@@ -22,6 +23,7 @@ DEFAULT_MODEL = "smollm2"
 MAX_THREADS = 1024  # torch starts each one, and a system has a limit
 MIN_MODEL_LEN = 2  # tokens: one of a prompt and one of its answer
 DEFAULT_CAPTURE_LIMIT = 64  # graphs one process holds
+DEFAULT_WEIGHT_CACHE_BYTES = 8 * GIB  # on disk, of all models together
 DEFAULT_QUEUED_TOKENS = 2**20  # minutes of prefill on a CPU, seconds on a large GPU
 DEFAULT_MAX_MODEL_LEN = 2048  # tokens; a serving decision, not the model's limit
 DEFAULT_TOKEN_BUDGET = {"cpu": 512, "cuda": 2048}  # tokens in one step, by device
@@ -129,6 +131,12 @@ class EngineOptions:
     )
     enable_prefix_caching: bool = _option(True, "reuse the KV of prompt prefixes seen before")
     threads: int | None = _option(None, "CPU threads of the forward pass (default: all cores)")
+    weight_cache_bytes: int | None = _option(
+        None,
+        "most bytes of packed weights kept on disk for the next start, of all models together; "
+        "what was not used for longest goes first, 0 keeps none (default: 8GiB; with native "
+        "operators alone)",
+    )
     trace_file: str | None = _option(None, "file that gets one JSON line for each step")
     boot_report: str | None = _option(
         None,
@@ -146,6 +154,7 @@ class EngineOptions:
         for name in _AT_LEAST_ONE:
             _at_least(name, getattr(self, name), 1)
         _at_least("max_model_len", self.max_model_len, MIN_MODEL_LEN)
+        _at_least("weight_cache_bytes", self.weight_cache_bytes, 0)
         _within("target_itl_ms", self.target_itl_ms, MAX_TARGET_ITL_MS)
         for name in ("trace_file", "boot_report"):
             if getattr(self, name) == "":

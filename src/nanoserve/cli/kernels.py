@@ -2,8 +2,11 @@
 
 import time
 
-from nanoserve.kernels.kernel_build import build_kernels, plan_build
+from nanoserve.kernels.kernel_build import build_kernels, cache_folder, plan_build
 from nanoserve.kernels.kernel_library import load_kernels
+from nanoserve.options import DEFAULT_WEIGHT_CACHE_BYTES
+from nanoserve.units import format_bytes
+from nanoserve.weights.cached_files import CachedFiles
 
 
 def print_build() -> None:
@@ -20,7 +23,7 @@ def print_build() -> None:
 
 
 def print_info() -> None:
-    """Print the compiler, its flags, the cached library and what it was compiled for.
+    """Print the compiler, its flags, what it built, and the packed weights on disk.
 
     Raises:
         KernelError: This machine cannot build or load them.
@@ -31,3 +34,6 @@ def print_info() -> None:
     print(f"library   {plan.library_path}")
     built = load_kernels().describe() if plan.is_built else "not built; nanoserve kernels build"
     print(f"built     {built}")
+    weights = CachedFiles(cache_folder("weights"), DEFAULT_WEIGHT_CACHE_BYTES)
+    num_files, num_bytes = weights.used()
+    print(f"weights   {weights.folder}: {num_files:,} packed, {format_bytes(num_bytes)}")

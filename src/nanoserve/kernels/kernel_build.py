@@ -104,10 +104,15 @@ def build_kernels(architecture: str = NATIVE) -> Path:
 def cache_folder(part: str = "kernels") -> Path:
     """Return where built libraries lie, or another part of the cache.
 
-    Below $NANOSERVE_CACHE, or ~/.cache/nanoserve.
+    Below $NANOSERVE_CACHE, else nanoserve in $XDG_CACHE_HOME, else ~/.cache/nanoserve.
+    A relative $XDG_CACHE_HOME is none, as its specification says.
     """
-    root = os.environ.get("NANOSERVE_CACHE") or os.path.expanduser("~/.cache/nanoserve")
-    return Path(root) / part  # a user without a home has a folder named ~ here
+    own, shared = os.environ.get("NANOSERVE_CACHE"), os.environ.get("XDG_CACHE_HOME", "")
+    if own:
+        return Path(own) / part
+    if not os.path.isabs(shared):
+        shared = os.path.expanduser("~/.cache")  # a user without a home has a folder ~ here
+    return Path(shared) / "nanoserve" / part
 
 
 def _run(command: list[str]) -> str:

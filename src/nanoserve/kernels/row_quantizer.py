@@ -10,9 +10,12 @@ from torch import Tensor
 
 _MAX_INT8 = 127
 _MAX_INT4 = 15
-_CUTS = (0.0, 0.05, 0.1)  # shares of a group's range left out at each end
+# Shares of a group's range left out, at its low and at its high end.
+_CUTS = tuple((low, high) for low in (0.0, 0.05, 0.1) for high in (0.0, 0.05, 0.1))
 _NUM_FITS = 2  # after which little is gained
 _MIN_VARIANCE = 1e-6  # a group whose values are all one has no slope
+_PIECE_VALUES = 2**17  # fitted at once: half a MiB of float32 stays in a core's cache
+_LEAST_SHARE = 1e-6  # of a group's error that any input has: none is quite without importance
 
 QuantizedRows = tuple[Tensor, ...]
 
@@ -25,57 +28,92 @@ def quantize_int8_rows(rows: Tensor, group_size: int) -> QuantizedRows:
     return quotients.round_().clamp_(-_MAX_INT8, _MAX_INT8).to(torch.int8).flatten(1), scales
 
 
-def quantize_int4_rows(rows: Tensor, group_size: int) -> QuantizedRows:
+def quantize_int4_rows(
+    rows: Tensor, group_size: int, importance: Tensor | None = None
+) -> QuantizedRows:
     """Spread 16 values over each group, where that loses least: to values, scales, minimums.
 
-    Begins with the group's range, whole or with its ends cut off, which makes the steps finer
-    for all but the values there; then fits scale and minimum to the values that were chosen,
-    by least squares, and chooses again. The smallest squared error of all tries is taken.
+    The loss is the squared error of each weight times the importance of its input. Begins
+    with the group's range, whole or with its ends cut off, which makes the steps finer for all
+    but the values there; then fits scale and minimum to the values that were chosen, by least
+    squares, and chooses again. The smallest loss of all tries is taken, its scale and minimum
+    as float16 holds them.
 
-    Measured: docs/quality.md; the whole range alone has a higher perplexity than Q4_0.
+    Args:
+        rows: Weights, [rows, in], in any float dtype.
+        group_size: Divides in.
+        importance: Of each input, [in], not negative: its mean square, on any scale. None
+            counts all the same.
+
+    Measured: docs/quality.md.
     """
-    groups = rows.float().reshape(rows.shape[0], -1, group_size)
-    low, high = groups.amin(2), groups.amax(2)
-    best = _choose_values(groups, (high - low) / _MAX_INT4, low)
-    least = _squared_error(groups, best)
-    for cut in _CUTS:
-        span = high - low
-        tried = _choose_values(groups, span * (1 - 2 * cut) / _MAX_INT4, low + cut * span)
+    num_groups = rows.shape[1] // group_size
+    shares = _shares(importance, group_size, num_groups)
+    step = max(1, _PIECE_VALUES // rows.shape[1])
+    pieces = [_fit_piece(rows[i : i + step], shares) for i in range(0, len(rows), step)]
+    values, scales, minimums = (torch.cat(parts) for parts in zip(*pieces, strict=True))
+    return values, scales, minimums
+
+
+def _fit_piece(rows: Tensor, shares: Tensor) -> QuantizedRows:
+    """Quantise rows, [rows, in], by the shares of `_search`."""
+    group_size, num_groups, _ = shares.shape
+    # Inputs of a group come first and rows last, so that sums over a group add up vectors.
+    groups = rows.float().view(-1, num_groups, group_size).permute(2, 1, 0).contiguous()
+    centres = (groups * shares).sum(0)
+    groups -= centres
+    scales, minimums = _search(groups, shares, centres)
+    values = _nearest(groups, scales, minimums.float() - centres).permute(2, 1, 0)
+    return values.to(torch.uint8).flatten(1), scales.T, minimums.T
+
+
+def _shares(importance: Tensor | None, group_size: int, num_groups: int) -> Tensor:
+    """Return each input's share of its group's importance, [group_size, groups, 1]."""
+    if importance is None:
+        return torch.full((group_size, num_groups, 1), 1 / group_size)
+    by_group = importance.float().view(num_groups, group_size).T
+    largest = by_group.amax(0)
+    by_group = by_group / torch.where(largest > 0, largest, 1.0) + _LEAST_SHARE
+    return (by_group / by_group.sum(0))[..., None]
+
+
+def _search(groups: Tensor, shares: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the float16 scale and minimum of each group that lose least, [groups, rows].
+
+    Args:
+        groups: Weights less their centre, [group_size, groups, rows].
+        shares: Of each input in the loss, [group_size, groups, 1]; they sum to 1.
+        centres: The weights' means by those shares, [groups, rows].
+    """
+    low, span = groups.amin(0), groups.amax(0) - groups.amin(0)
+    least = torch.full_like(low, torch.inf)
+    best = torch.zeros_like(low, dtype=torch.float16), centres.to(torch.float16)
+    for cut_low, cut_high in _CUTS:
+        scales, minimums = span * (1 - cut_low - cut_high) / _MAX_INT4, low + cut_low * span
         for _ in range(_NUM_FITS + 1):
-            error = _squared_error(groups, tried)
-            is_better = error < least
-            least = torch.where(is_better, error, least)
+            stored = scales.to(torch.float16), (minimums + centres).to(torch.float16)
+            scales, minimums = stored[0].float(), stored[1].float() - centres
+            values = _nearest(groups, stored[0], minimums)
+            weighted = values * shares
+            mean, cross = weighted.sum(0), (weighted * groups).sum(0)
+            square = weighted.mul_(values).sum(0)
+            # The loss but for the mean square of the group, which is the same in every try.
+            loss = scales * (scales * square + 2 * (minimums * mean - cross)) + minimums.square()
+            is_better = loss < least
+            least = torch.where(is_better, loss, least)
             best = (
-                torch.where(is_better[..., None], tried[0], best[0]),
-                torch.where(is_better, tried[1], best[1]),
-                torch.where(is_better, tried[2], best[2]),
+                torch.where(is_better, stored[0], best[0]),
+                torch.where(is_better, stored[1], best[1]),
             )
-            tried = _choose_values(groups, *_fit(groups, tried[0].float()))
-    values, scales, minimums = best
-    return values.flatten(1), scales, minimums
+            scales = cross / (square - mean.square()).clamp_(min=_MIN_VARIANCE)
+            minimums = -scales * mean  # the mean of the weights is 0
+    return best
 
 
-def _choose_values(groups: Tensor, scales: Tensor, minimums: Tensor) -> QuantizedRows:
-    """Return the nearest of 16 values to each weight, with scale and minimum as stored."""
-    scales, minimums = scales.to(torch.float16), minimums.to(torch.float16)
-    quotients = (groups - minimums[..., None].float()).div_(_divisors(scales)[..., None])
-    return quotients.round_().clamp_(0, _MAX_INT4).to(torch.uint8), scales, minimums
-
-
-def _fit(groups: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the scale and minimum that bring chosen values closest to their weights."""
-    mean_value, mean_weight = values.mean(2, keepdim=True), groups.mean(2, keepdim=True)
-    centred = values - mean_value
-    variance = centred.square().sum(2).clamp_(min=_MIN_VARIANCE)
-    scales = (centred * (groups - mean_weight)).sum(2) / variance
-    return scales, (mean_weight - scales[..., None] * mean_value).squeeze(2)
-
-
-def _squared_error(groups: Tensor, quantized: QuantizedRows) -> Tensor:
-    values, scales, minimums = quantized
-    restored = values * scales[..., None].float()
-    restored.add_(minimums[..., None].float()).sub_(groups)
-    return restored.square_().sum(2)
+def _nearest(groups: Tensor, scales: Tensor, minimums: Tensor) -> Tensor:
+    """Return the nearest of 16 values to each weight, as floats."""
+    quotients = (groups - minimums).div_(_divisors(scales))
+    return quotients.round_().clamp_(0, _MAX_INT4)
 
 
 def _divisors(scales: Tensor) -> Tensor:

@@ -105,7 +105,7 @@ def boot(options: EngineOptions, listener: BootListener | None = None) -> Booted
     check_writable(options.boot_report)
     stages = Stages(listener or SilentListener(), probe_of(find_device(options.device)))
     with stages.run("read") as stage:
-        model = read_model(options.model)
+        model = read_model(options.model, options.weight_cache_bytes)
         stage.detail = model.describe()
     return boot_model(model, options, stages)
 

@@ -5,11 +5,15 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from nanoserve.errors import CorruptFileError
 from nanoserve.kernels.kernel_build import cache_folder
+from nanoserve.launch import input_importance
 from nanoserve.model.decoder import Decoder
+from nanoserve.options import DEFAULT_WEIGHT_CACHE_BYTES
 from nanoserve.plan.weight_plan import LinearFormat
 from nanoserve.spec.checkpoint import Checkpoint, read_checkpoint
 from nanoserve.spec.model_dir import resolve_model
@@ -18,7 +22,21 @@ from nanoserve.spec.param_count import count_parameters
 from nanoserve.text.chat_template import ChatTemplate
 from nanoserve.text.gguf_tokenizer import tokenizer_from_gguf
 from nanoserve.text.tokenizer import Tokenizer, tokenizer_from_folder
-from nanoserve.weights.loader import load_weights
+from nanoserve.weights.loader import LoadReport, load_weights
+from nanoserve.weights.weight_cache import WeightCache
+
+
+@dataclass(frozen=True, slots=True)
+class FilledWeights:
+    """How a decoder got its values.
+
+    Attributes:
+        detail: What was loaded, for people.
+        mapped_bytes: Resident bytes of files that weights are mapped from.
+    """
+
+    detail: str
+    mapped_bytes: int = 0
 
 
 class BootModel(Protocol):
@@ -54,16 +72,13 @@ class BootModel(Protocol):
         decoder: Decoder,
         on_progress: Callable[[int, int], None],
         packed: Mapping[str, LinearFormat],
-    ) -> str:
+    ) -> FilledWeights:
         """Give every parameter its values.
 
         Args:
             decoder: Of this model's shape; its parameters are placed, but for packed ones.
             on_progress: Called with the bytes done and in all.
             packed: The format of each parameter that gives way to a packed weight.
-
-        Returns:
-            What was loaded, for people.
         """
         ...
 
@@ -76,11 +91,13 @@ class CheckpointModel:
         checkpoint: Its files, headers read.
         tokenizer: Its own tokenizer.
         chat_template: None where it has none.
+        weight_cache_bytes: Most bytes of packed weights kept on disk, of all models together.
     """
 
     checkpoint: Checkpoint
     tokenizer: Tokenizer
     chat_template: ChatTemplate | None
+    weight_cache_bytes: int = DEFAULT_WEIGHT_CACHE_BYTES
 
     @property
     def name(self) -> str:
@@ -102,18 +119,19 @@ class CheckpointModel:
         decoder: Decoder,
         on_progress: Callable[[int, int], None],
         packed: Mapping[str, LinearFormat],
-    ) -> str:
-        """Stream the tensors in.
+    ) -> FilledWeights:
+        """Stream the tensors in, or map what an earlier start packed.
 
         Raises:
             WeightMismatchError: Tensors are missing, left over or misshapen.
             UnsupportedModelError: A tensor's format cannot be read.
         """
-        folder = cache_folder("weights")
-        report = load_weights(decoder, self.checkpoint, on_progress, packed, folder)
-        kept = f", {report.num_kept:,} kept as stored" if report.num_kept else ""
-        cached = ", packed by an earlier start" if report.is_cached else ""
-        return f"{report.num_tensors:,} tensors{kept}{cached}"
+        folder, sources = cache_folder("weights"), (Path(input_importance.__file__),)
+        cache = WeightCache(folder, self.weight_cache_bytes, sources=sources)
+        measure = partial(input_importance.measure_importance, self.spec)
+        report = load_weights(decoder, self.checkpoint, on_progress, packed, cache, measure)
+        mapped_bytes = 0 if report.cached is None else report.cached.mapped_bytes
+        return FilledWeights(_describe_load(report), mapped_bytes)
 
     def describe(self) -> str:
         """Return one line for people."""
@@ -122,18 +140,31 @@ class CheckpointModel:
         return f"{file_name}: {self.spec.architecture}, {num_parameters:,} parameters"
 
 
-def read_model(name: str) -> CheckpointModel:
+def read_model(name: str, weight_cache_bytes: int | None = None) -> CheckpointModel:
     """Find a model's files and read all of them but the weights.
 
     Args:
         name: Preset name, local folder, .gguf file or hub id.
+        weight_cache_bytes: Most bytes of packed weights to keep on disk; None is the default.
 
     Raises:
         ModelError: The model cannot be read or is not supported.
     """
     checkpoint = read_checkpoint(resolve_model(name))
     tokenizer = _read_tokenizer(checkpoint)
-    return CheckpointModel(checkpoint, tokenizer, _read_chat_template(tokenizer))
+    template = _read_chat_template(tokenizer)
+    if weight_cache_bytes is None:
+        weight_cache_bytes = DEFAULT_WEIGHT_CACHE_BYTES
+    return CheckpointModel(checkpoint, tokenizer, template, weight_cache_bytes)
+
+
+def _describe_load(report: LoadReport) -> str:
+    kept = f", {report.num_kept:,} kept as stored" if report.num_kept else ""
+    cached = ""
+    if report.cached is not None:
+        how = "mapped" if report.cached.mapped_bytes else "read"
+        cached = f", {how} as an earlier start packed them"
+    return f"{report.num_tensors:,} tensors{kept}{cached}"
 
 
 def _read_tokenizer(checkpoint: Checkpoint) -> Tokenizer:

@@ -57,7 +57,9 @@ def load_decoder(
             decoder = Decoder(model.spec, *parts)
         packed = {} if is_prepacked else packed_formats(decoder, plan.weights.formats)
         place_weights(decoder, device, dtype, packed)
-        stage.detail = model.fill(decoder, stages.listener.progress, packed)
+        filled = model.fill(decoder, stages.listener.progress, packed)
+        stages.probe.count_as_own(filled.mapped_bytes)
+        stage.detail = filled.detail
         decoder.build_rope(device, dtype, plan.max_model_len)
         if is_prepacked:
             prepack_linears(decoder)

@@ -28,6 +28,10 @@ class MemoryProbe(Protocol):
         """Give back what the allocator holds and nobody uses, so that `read` tells what stays."""
         ...
 
+    def count_as_own(self, mapped_bytes: int) -> None:
+        """Count so many bytes more of mapped files as held: weights, which each step reads."""
+        ...
+
     def peak_delta(self, run: Callable[[], object]) -> int | None:
         """Return the bytes that `run` took at its highest, over what was held before.
 
@@ -90,6 +94,9 @@ class CudaProbe:
     def settle(self) -> None:
         """Empty the allocator's cache."""
         self._figures.empty_cache()
+
+    def count_as_own(self, mapped_bytes: int) -> None:
+        """Ignore it: a file is mapped in the host's memory."""
 
     def peak_delta(self, run: Callable[[], object]) -> int:
         """Return the bytes that `run` allocated at its highest.
@@ -154,7 +161,9 @@ class HostProbe:
     """The CPU's memory, as the kernel counts it for this process.
 
     The total is what this process may have in all: what it holds and what is still free to
-    it. Its own bytes are anonymous pages alone: pages of a mapped file can be dropped.
+    it. Its own bytes are anonymous pages, and of mapped files what it was told to count: the
+    kernel calls their pages available, as it can drop them, but weights come back with the
+    next step.
 
     Args:
         root: Folder that holds `proc` and `sys`.
@@ -165,16 +174,21 @@ class HostProbe:
         self._root = root
         self._self = root / "proc/self"
         self._trim = trim or trim_heap
+        self._mapped_bytes = 0
 
     def read(self) -> MemoryReading:
         """Return what the kernel says now."""
-        own_bytes = self._sizes()["RssAnon"]
-        free_bytes = host_memory_bytes(self._root)
+        own_bytes = self._sizes()["RssAnon"] + self._mapped_bytes
+        free_bytes = max(0, host_memory_bytes(self._root) - self._mapped_bytes)
         return MemoryReading(own_bytes + free_bytes, free_bytes, own_bytes)
 
     def settle(self) -> None:
         """Let the C library give back what it keeps of freed memory."""
         self._trim()
+
+    def count_as_own(self, mapped_bytes: int) -> None:
+        """Count so many bytes more of mapped files as own ones, and not as free."""
+        self._mapped_bytes += mapped_bytes
 
     def peak_delta(self, run: Callable[[], object]) -> int | None:
         """Return the resident bytes that `run` took at its highest.

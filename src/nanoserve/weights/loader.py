@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from threading import Thread
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,8 @@ from nanoserve.errors import InvariantError, UnsupportedModelError, WeightMismat
 from nanoserve.kernels.packed_weight import PackedWeight
 from nanoserve.plan.weight_plan import LinearFormat
 from nanoserve.spec.checkpoint import Checkpoint
-from nanoserve.weights.dequant import check_type, dequantize
+from nanoserve.weights.dequant import check_type
+from nanoserve.weights.float_reader import FloatReader
 from nanoserve.weights.name_map import Target, gguf_targets, hf_targets, is_ignorable
 from nanoserve.weights.packing import (
     Stage,
@@ -31,7 +32,7 @@ from nanoserve.weights.packing import (
 from nanoserve.weights.quantize import can_keep
 from nanoserve.weights.row_copy import Source, copy_rows
 from nanoserve.weights.tensor_file import MappedFile, StoredTensor, list_stored
-from nanoserve.weights.weight_cache import cache_path, read_weights, write_weights
+from nanoserve.weights.weight_cache import CachedWeights, WeightCache
 
 _COPY_THREADS = 2  # parameters filled at once; first touches of memory are what they wait for
 _SAFETENSORS_TYPES = ("F32", "F16", "BF16")
@@ -44,14 +45,16 @@ class LoadReport:
     Attributes:
         num_tensors: Checkpoint tensors copied.
         num_kept: Those of them whose quantised bits were kept.
-        is_cached: Whether packed weights were read as an earlier start left them.
         weight_bytes: Bytes of the parameters, packed ones as they are packed.
+        cached: Packed weights as an earlier start left them; None if they were packed now.
+        keeper: Writes them for the next start at present; None if nothing is written.
     """
 
     num_tensors: int
     num_kept: int
-    is_cached: bool
     weight_bytes: int
+    cached: CachedWeights | None
+    keeper: Thread | None
 
 
 def load_weights(
@@ -59,7 +62,8 @@ def load_weights(
     checkpoint: Checkpoint,
     on_progress: Callable[[int, int], None] | None = None,
     packed: Mapping[str, LinearFormat] | None = None,
-    cache_folder: Path | None = None,
+    cache: WeightCache | None = None,
+    measure_importance: Callable[[FloatReader], Mapping[str, Tensor]] | None = None,
 ) -> LoadReport:
     """Fill a model's parameters from a checkpoint.
 
@@ -70,8 +74,10 @@ def load_weights(
         on_progress: Called after each tensor with the file bytes done and in all.
         packed: The format of each parameter that gives way to a `PackedWeight`, by every
             name it has; see `packing.packed_formats`.
-        cache_folder: Where weights that had to be quantised are kept for the next start;
-            None keeps none.
+        cache: Where packed weights are looked for, and kept for the next start; None packs
+            them here and now.
+        measure_importance: Asked, where weights have to be fitted to 4 bits, how much each
+            input of them matters, [in] by name; None counts all the same.
 
     Raises:
         WeightMismatchError: Tensors are missing, left over or misshapen; nothing was copied.
@@ -92,21 +98,25 @@ def load_weights(
     sources = _by_parameter(wanted, targets)
     shapes = {name: tuple(parameters[name].shape) for name in sources if name in packed}
     weights = allocate_weights(shapes, packed)
-    path = None
-    if cache_folder is not None and _is_slow(sources, packed):
-        path = cache_path(cache_folder, checkpoint, packed)
-    is_cached = path is not None and read_weights(path, weights.values())
+    entry = None if cache is None else cache.entry(checkpoint, packed, weights)
+    cached = None if entry is None else entry.read()
+    importance: Mapping[str, Tensor] = {}
+    if measure_importance is not None and cached is None and _is_fitted(sources, packed):
+        importance = measure_importance(FloatReader(sources))
     with _one_thread():
-        _fill_all(sources, parameters, packed, {} if is_cached else weights, on_progress)
-    if path is not None and not is_cached:
-        write_weights(path, weights.values())
+        filler = _Filler(sources, parameters, packed, {} if cached else weights, importance)
+        filler.fill_all(on_progress)
+    if cached is not None:
+        weights = cached.weights
+    keeper = entry.keep() if entry is not None and cached is None else None
     replace_parameters(model, parameters, weights)
     placed = {id(parameter): parameter.nbytes for parameter in model.parameters()}
     return LoadReport(
         num_tensors=len(wanted),
         num_kept=num_kept,
-        is_cached=is_cached,
         weight_bytes=sum(placed.values()) + sum(weight.num_bytes for weight in weights.values()),
+        cached=cached,
+        keeper=keeper,
     )
 
 
@@ -181,8 +191,8 @@ def _is_kept(tensor: StoredTensor, one: LinearFormat | None) -> bool:
     return one is not None and can_keep(tensor.type_name, one)
 
 
-def _is_slow(sources: Mapping[str, list[Source]], packed: Mapping[str, LinearFormat]) -> bool:
-    """Whether weights are fitted to 4 bits, which takes longer than reading the result."""
+def _is_fitted(sources: Mapping[str, list[Source]], packed: Mapping[str, LinearFormat]) -> bool:
+    """Whether weights are fitted to 4 bits, whose fit depends on what inputs matter."""
     return any(
         packed[name].name == "int4" and not can_keep(source.tensor.type_name, packed[name])
         for name, group in sources.items()
@@ -203,45 +213,52 @@ def _by_parameter(
     return sources
 
 
-def _fill_all(
-    sources: dict[str, list[Source]],
-    parameters: dict[str, nn.Parameter],
-    packed: Mapping[str, LinearFormat],
-    weights: Mapping[str, PackedWeight],
-    on_progress: Callable[[int, int], None] | None,
-) -> None:
-    """Fill parameters that are not packed, and `weights`."""
-    total_bytes = sum(one.tensor.num_bytes for group in sources.values() for one in group)
-    done_bytes = 0
+@dataclass(frozen=True, slots=True)
+class _Filler:
+    """Fills the parameters that are not packed, and `weights`.
+
+    Attributes:
+        sources: The stored tensors of every parameter.
+        parameters: By name.
+        packed: The format of each that is packed.
+        weights: What packed ones are filled into; those not here have their values.
+        importance: Of the inputs of those that are fitted to 4 bits.
+    """
+
+    sources: dict[str, list[Source]]
+    parameters: dict[str, nn.Parameter]
+    packed: Mapping[str, LinearFormat]
+    weights: Mapping[str, PackedWeight]
+    importance: Mapping[str, Tensor]
+
+    def fill_all(self, on_progress: Callable[[int, int], None] | None) -> None:
+        """Fill everything, on several threads."""
+        total_bytes = sum(one.tensor.num_bytes for group in self.sources.values() for one in group)
+        done_bytes = 0
+        with ThreadPoolExecutor(_COPY_THREADS) as threads:
+            filled = threads.map(self._fill, self.sources)
+            for group, _ in zip(self.sources.values(), filled, strict=True):
+                for source in group:
+                    done_bytes += source.tensor.num_bytes
+                    if on_progress is not None:
+                        on_progress(done_bytes, total_bytes)
 
     @torch.inference_mode()  # by thread; parameters made in this mode ask for it
-    def fill(name: str) -> None:
-        if name in packed:
-            if name in weights:
-                _pack(packed[name], sources[name], weights[name])
-            return
-        for source in sources[name]:
-            target = source.target
-            rows = parameters[name].detach().narrow(0, target.row_start, target.shape[0])
-            copy_rows(source, _values, (rows,))
-
-    with ThreadPoolExecutor(_COPY_THREADS) as threads:
-        for name, _ in zip(sources, threads.map(fill, sources), strict=True):
-            for source in sources[name]:
-                done_bytes += source.tensor.num_bytes
-                if on_progress is not None:
-                    on_progress(done_bytes, total_bytes)
+    def _fill(self, name: str) -> None:
+        if name not in self.packed:
+            FloatReader(self.sources).fill({name: self.parameters[name].detach()})
+        elif name in self.weights:
+            importance = self.importance.get(name)
+            _pack(self.packed[name], self.sources[name], self.weights[name], importance)
 
 
-def _values(raw: Tensor, type_name: str, shape: tuple[int, ...]) -> tuple[Tensor, ...]:
-    return (dequantize(raw, type_name).view(shape),)
-
-
-def _pack(one: LinearFormat, sources: list[Source], weight: PackedWeight) -> None:
+def _pack(
+    one: LinearFormat, sources: list[Source], weight: PackedWeight, importance: Tensor | None
+) -> None:
     """Pack the rows of one weight: at once where several tensors hold them, else in slices."""
     in_size = weight.in_size
     if len(sources) > 1 or sources[0].target.interleaved_heads:
-        stage = Stage.allocate(one, (weight.out_size, in_size))
+        stage = Stage.allocate(one, (weight.out_size, in_size), importance)
         for source in sources:
             start, num_rows = source.target.row_start, source.target.shape[0]
             rows = [part.narrow(0, start, num_rows) for part in stage.parts]
@@ -250,6 +267,6 @@ def _pack(one: LinearFormat, sources: list[Source], weight: PackedWeight) -> Non
         return
     for first in range(0, weight.out_size, slice_rows(in_size)):
         last = min(first + slice_rows(in_size), weight.out_size)
-        stage = Stage.allocate(one, (last - first, in_size))
+        stage = Stage.allocate(one, (last - first, in_size), importance)
         copy_rows(sources[0], stage.convert, stage.parts, first, last)
         fill_rows(weight, first, stage.pack())

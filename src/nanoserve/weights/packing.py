@@ -79,13 +79,17 @@ class Stage:
     Attributes:
         one: The format.
         parts: A dense weight's values, or what `weights.quantize` makes; each by row.
+        importance: Of each input, [in]; None counts all the same.
     """
 
     one: LinearFormat
     parts: tuple[Tensor, ...]
+    importance: Tensor | None = None
 
     @classmethod
-    def allocate(cls, one: LinearFormat, shape: tuple[int, ...]) -> "Stage":
+    def allocate(
+        cls, one: LinearFormat, shape: tuple[int, ...], importance: Tensor | None = None
+    ) -> "Stage":
         """Return room for so many rows of so many inputs."""
         rows, in_size = shape
         if not one.group_size:
@@ -94,7 +98,7 @@ class Stage:
         scales = [torch.empty(scales_shape, dtype=torch.float16) for _ in range(2)]
         if one.name == "int8":
             return cls(one, (torch.empty(shape, dtype=torch.int8), scales[0]))
-        return cls(one, (torch.empty(shape, dtype=torch.uint8), *scales))
+        return cls(one, (torch.empty(shape, dtype=torch.uint8), *scales), importance)
 
     def convert(self, raw: Tensor, type_name: str, shape: tuple[int, ...]) -> tuple[Tensor, ...]:
         """Return rows of a file as this stage holds them; bits are kept where they can be."""
@@ -103,7 +107,7 @@ class Stage:
         values = dequantize(raw, type_name).view(shape)
         if not self.one.group_size:
             return (values,)
-        return quantize_rows(values, self.one)
+        return quantize_rows(values, self.one, self.importance)
 
     def pack(self) -> PackedWeight:
         """Return the rows in panels."""

@@ -42,8 +42,16 @@ def split_blocks(raw: Tensor, type_name: str, shape: tuple[int, ...]) -> Quantiz
     return values, scales, blocks[:, 2:4].contiguous().view(torch.float16).view(rows, -1)
 
 
-def quantize_rows(values: Tensor, one: LinearFormat) -> QuantizedRows:
-    """Quantise rows, [rows, in], each group of inputs on its own."""
+def quantize_rows(
+    values: Tensor, one: LinearFormat, importance: Tensor | None = None
+) -> QuantizedRows:
+    """Quantise rows, [rows, in], each group of inputs on its own.
+
+    Args:
+        values: The rows.
+        one: int8 or int4.
+        importance: Of each input, [in]; see `quantize_int4_rows`. 8 bits need none.
+    """
     if one.name == "int8":
         return quantize_int8_rows(values, one.group_size)
-    return quantize_int4_rows(values, one.group_size)
+    return quantize_int4_rows(values, one.group_size, importance)

@@ -113,8 +113,25 @@ def test_a_cache_that_cannot_be_written_is_said(
         build_kernels()
 
 
-def test_without_a_setting_the_cache_is_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cache is below ~/.cache."""
+def test_the_desktop_s_cache_folder_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is no setting of our own, which comes first."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setenv("NANOSERVE_CACHE", str(tmp_path / "own"))
+    assert cache_folder("weights") == tmp_path / "own" / "weights"
+
+    monkeypatch.delenv("NANOSERVE_CACHE")
+
+    assert cache_folder("weights") == tmp_path / "xdg" / "nanoserve" / "weights"
+
+
+@pytest.mark.parametrize("relative", ["", "cache"])
+def test_without_a_setting_the_cache_is_the_user_s(
+    monkeypatch: pytest.MonkeyPatch, relative: str
+) -> None:
+    """The cache is below ~/.cache; a relative folder is no setting."""
     monkeypatch.delenv("NANOSERVE_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", relative)
 
     assert cache_folder() == Path.home() / ".cache" / "nanoserve" / "kernels"

@@ -1,5 +1,7 @@
 """Booting with packed weights: what is planned is held, and what cannot be read is refused."""
 
+import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from nanoserve.launch.boot import boot
 from nanoserve.launch.llm import LLM
 from nanoserve.options import EngineOptions, Quantization
 from nanoserve.sched.sampling_params import SamplingParams
+from nanoserve.weights.weight_cache import WeightCache
 from tests.boot_fakes import RecordingListener
 from tests.model_folders import LlamaShape, write_llama
 from tests.native_kernels import needs_kernels
@@ -21,6 +24,8 @@ GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
 def folder(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a tiny model's folder: one token per byte, random weights, whole groups."""
     monkeypatch.setattr("nanoserve.launch.boot_model.cache_folder", lambda part: tmp_path / part)
+    however_few = partial(WeightCache, least_bytes=1)
+    monkeypatch.setattr("nanoserve.launch.boot_model.WeightCache", however_few)
     return write_llama(tmp_path, LlamaShape(intermediate_size=64, is_tied=request.param))
 
 
@@ -90,21 +95,33 @@ def test_without_a_compiler_quantisation_is_refused(
 
 
 @needs_kernels
-def test_a_second_start_reads_what_the_first_one_fitted(folder: Path) -> None:
-    """The stage says so, and the tokens are the same."""
+@pytest.mark.parametrize("quantization", ["none", "int8", "int4"])
+def test_a_second_start_has_what_the_first_one_packed(
+    folder: Path, quantization: Quantization
+) -> None:
+    """The stage says so, and the tokens are the same; without a cache all is packed."""
     details, answers = [], []
-    for _ in range(2):
+    for options in ({}, {}, {"weight_cache_bytes": 0}):
         listener = RecordingListener()
         llm = LLM(
             str(folder),
             listener,
             device="cpu",
             dtype="bfloat16",
-            quantization="int4",
+            quantization=quantization,
             num_blocks=64,
+            **options,
         )
+        wait_for_keeper()
         details += [one.detail for one in listener.reports if one.name == "weights"]
         answers.append(llm.generate("a", GREEDY)[0].outputs[0].token_ids)
 
-    assert ["packed by an earlier start" in detail for detail in details] == [False, True]
-    assert answers[0] == answers[1]
+    assert ["an earlier start packed" in detail for detail in details] == [False, True, False]
+    assert answers[0] == answers[1] == answers[2]
+
+
+def wait_for_keeper() -> None:
+    """Wait until the weights are on disk; a server does not."""
+    for thread in threading.enumerate():
+        if thread.name == "keep-weights":
+            thread.join()

@@ -128,6 +128,17 @@ def test_pages_of_mapped_files_are_not_own_bytes(tmp_path: Path) -> None:
     assert reading.other_processes_bytes == 0
 
 
+def test_mapped_weights_are_own_bytes_and_not_free(tmp_path: Path) -> None:
+    """The kernel calls them available; the total stays what it was."""
+    probe = HostProbe(host(tmp_path, rss=70, anon=50, hwm=90), trim=lambda: None)
+    before = probe.read()
+
+    probe.count_as_own(20 * KIB)
+    probe.count_as_own(10 * KIB)
+
+    assert probe.read() == MemoryReading(before.total_bytes, 970 * KIB, 80 * KIB)
+
+
 def test_host_peak_is_taken_from_a_mark_that_was_reset(tmp_path: Path) -> None:
     """The kernel is told to reset the mark, and the level is what is resident then."""
     probe = HostProbe(host(tmp_path, rss=70, anon=50, hwm=500), trim=lambda: None)

@@ -30,6 +30,8 @@ class RecordingProbe:
     def settle(self) -> None:
         pass
 
+    def count_as_own(self, mapped_bytes: int) -> None: ...
+
     def peak_delta(self, run: Callable[[], object]) -> int | None:
         self.results.append(run())
         return self.peak_bytes

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from nanoserve.kernels.packed_weight import PackedWeight, unpack
-from nanoserve.plan.weight_plan import plan_weights
+from nanoserve.plan.weight_plan import choose_formats, plan_weights
 from nanoserve.spec.checkpoint import Checkpoint, read_checkpoint
 from nanoserve.spec.model_dir import resolve_model
 from nanoserve.spec.model_spec import ModelSpec
+from nanoserve.weights.float_reader import FloatReader
 from nanoserve.weights.loader import LoadReport, load_weights
 from nanoserve.weights.packing import packed_formats
 from nanoserve.weights.placement import place_weights
@@ -167,6 +168,36 @@ def test_a_weight_fused_from_unlike_tensors_keeps_what_it_can(tmp_path: Path) ->
     assert not torch.equal(rows[first_v:], expected[first_v:])
     torch.testing.assert_close(rows[first_v:], expected[first_v:], rtol=0, atol=0.4)
     assert report.num_kept == 6  # q, k and o of each layer
+
+
+def test_importance_is_measured_for_what_is_fitted_alone(tmp_path: Path) -> None:
+    """It steers the fit of the weight it is told of; where bits are kept nobody asks for it."""
+    name = "layers.1.self_attn.qkv_proj.weight"
+    importance = torch.full((64,), 1e-3)
+    importance[5] = 1.0
+    tensors = random_tensors(TINY_LLAMA)
+    fitted = read_folder(write_folder(tmp_path, tensors))
+    path = write_quantized(tmp_path / "q.gguf", TINY_LLAMA, {"": "Q4_0"})
+    kept = read_checkpoint(resolve_model(str(path)))
+    asked: list[Checkpoint] = []
+
+    def load(checkpoint: Checkpoint) -> Tensor:
+        model = build_stand_in(checkpoint.spec)
+        packed = packed_formats(model, choose_formats("int4", "float32"))
+        place_weights(model, "cpu", torch.float32, packed)
+
+        def measure(reader: FloatReader) -> dict[str, Tensor]:
+            asked.append(checkpoint)
+            return {name: importance}
+
+        load_weights(model, checkpoint, packed=packed, measure_importance=measure)
+        return rows_of(weight_of(model, name))
+
+    error = (load(fitted) - fused(TINY_LLAMA, tensors)[name]).abs()
+    load(kept)
+
+    assert asked == [fitted]
+    assert error[:, 5].mean() < 0.1 * error[:, 6:32].mean()
 
 
 def test_the_default_model_keeps_its_bits() -> None:

@@ -77,6 +77,64 @@ def test_int4_loses_no_more_than_an_even_spread() -> None:
     assert loss(chosen).sum() < 0.95 * loss(even).sum()
 
 
+def weighted_loss(chosen: Tensor, rows: Tensor, importance: Tensor) -> Tensor:
+    """Return the loss of each group, [rows, groups]."""
+    return ((chosen - rows).square() * importance).view(len(rows), -1, 32).sum(2)
+
+
+def uneven_importance() -> Tensor:
+    return torch.rand(96, generator=torch.Generator().manual_seed(1)) ** 4
+
+
+def test_int4_loses_least_where_it_matters() -> None:
+    """By the importance of inputs the loss falls well below that of a fit that knows of none."""
+    rows, importance = random_rows(), uneven_importance()
+
+    known = weighted_loss(restored(quantize_rows(rows, INT4, importance)), rows, importance)
+
+    unknown = weighted_loss(restored(quantize_rows(rows, INT4)), rows, importance)
+    assert known.sum() < 0.8 * unknown.sum()
+
+
+def test_int4_keeps_the_one_input_that_matters() -> None:
+    """Its weights come back nearly as they were, whatever that costs the others."""
+    rows, importance = random_rows(), torch.full((96,), 1e-3)
+    importance[40] = 1000.0
+
+    error = (restored(quantize_rows(rows, INT4, importance)) - rows).abs()
+
+    assert error[:, 40].max() < 0.1 * error[:, 32:64].mean()
+
+
+def test_only_the_ratios_of_importance_count() -> None:
+    """On any scale the same values are chosen; all alike, or all 0, is as if none were known."""
+    rows, importance = random_rows(), uneven_importance()
+
+    by_scale = [
+        restored(quantize_rows(rows, INT4, scale * importance))
+        for scale in (2.0**-40, 1.0, 2.0**40)
+    ]
+    unknown = [
+        restored(quantize_rows(rows, INT4, same))
+        for same in (None, torch.zeros(96), torch.full((96,), 7.0))
+    ]
+
+    assert torch.equal(by_scale[0], by_scale[1])
+    assert torch.equal(by_scale[1], by_scale[2])
+    torch.testing.assert_close(unknown[1], unknown[0])
+    torch.testing.assert_close(unknown[2], unknown[0])
+
+
+def test_rows_are_quantised_each_on_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many are fitted at once."""
+    rows, importance = random_rows(), uneven_importance()
+    together = restored(quantize_rows(rows, INT4, importance))
+
+    monkeypatch.setattr("nanoserve.kernels.row_quantizer._PIECE_VALUES", 96)
+
+    torch.testing.assert_close(restored(quantize_rows(rows, INT4, importance)), together)
+
+
 @pytest.mark.parametrize("one", [INT8, INT4], ids=["int8", "int4"])
 def test_a_group_that_is_all_the_same_is_exact(one: LinearFormat) -> None:
     """Zeros stay zeros and a constant stays itself: nothing is divided by nothing."""

@@ -1,0 +1,112 @@
+"""A folder of files that may be deleted at any time, kept under a bound.
+
+Owns how a file comes there whole or not at all, and which go when room is needed. Knows
+nothing of what is in them; imports no torch. Nothing that happens to the folder is an error.
+"""
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from nanoserve.units import GIB
+
+SUFFIX = ".weights"
+SPARED_BYTES = GIB  # of the disk that are left to others
+_PART = ".part"  # of a file that is being written; its writer holds a lock on it
+
+
+@dataclass(frozen=True, slots=True)
+class CachedFiles:
+    """The files of a folder.
+
+    Attributes:
+        folder: Need not exist.
+        max_bytes: Most bytes of all files together.
+    """
+
+    folder: Path
+    max_bytes: int
+
+    def path(self, name: str) -> Path:
+        """Return where the file of that name lies, whether it is there or not."""
+        return self.folder / f"{name}{SUFFIX}"
+
+    def used(self) -> tuple[int, int]:
+        """Return how many files there are, and their bytes."""
+        sizes = [status.st_size for _, status in self._files()]
+        return len(sizes), sum(sizes)
+
+    def write(self, name: str, num_bytes: int, fill: Callable[[BinaryIO], None]) -> bool:
+        """Write a file, whole or not at all, after what was not used for longest has gone.
+
+        A writer that is killed leaves a part, which the next writer deletes; one that writes
+        the same file at the same time writes a part of its own.
+
+        Args:
+            name: Of the file.
+            num_bytes: That it will have.
+            fill: Writes them to an empty file.
+
+        Returns:
+            Whether it was written: not beyond the bound, to a disk that is full, or to a
+            folder that may not be written.
+        """
+        if num_bytes > self.max_bytes:
+            return False
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._make_room(num_bytes)
+            if num_bytes + SPARED_BYTES > _free_bytes(self.folder):
+                return False
+            self._write(name, fill)
+        except OSError:
+            return False
+        return True
+
+    def _write(self, name: str, fill: Callable[[BinaryIO], None]) -> None:
+        descriptor, part = tempfile.mkstemp(dir=self.folder, suffix=_PART)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fill(file)
+                file.flush()
+                os.fsync(file)  # or a power cut leaves the name with nothing behind it
+                os.replace(part, self.path(name))
+        except BaseException:
+            Path(part).unlink(missing_ok=True)
+            raise
+
+    def _make_room(self, num_bytes: int) -> None:
+        for part in self.folder.glob(f"*{_PART}"):
+            _delete_abandoned(part)
+        files = sorted(self._files(), key=lambda one: one[1].st_mtime_ns)
+        total_bytes = sum(status.st_size for _, status in files)
+        for path, status in files:
+            if total_bytes + num_bytes <= self.max_bytes:
+                return
+            path.unlink(missing_ok=True)
+            total_bytes -= status.st_size
+
+    def _files(self) -> list[tuple[Path, os.stat_result]]:
+        found = []
+        for path in self.folder.glob(f"*{SUFFIX}"):
+            with contextlib.suppress(OSError):  # another process deletes, too
+                found.append((path, path.stat()))
+        return found
+
+
+def _delete_abandoned(part: Path) -> None:
+    """Delete what a writer left that is no more; a lock ends with its process."""
+    with contextlib.suppress(OSError), part.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        part.unlink(missing_ok=True)
+
+
+def _free_bytes(folder: Path) -> int:
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize

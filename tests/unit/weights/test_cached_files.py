@@ -1,0 +1,175 @@
+"""A cache folder's files are whole, bounded, and nobody's error."""
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from nanoserve.weights.cached_files import SPARED_BYTES, CachedFiles
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from nanoserve.weights.cached_files import CachedFiles
+
+def fill(file):
+    file.write(b"half")
+    file.flush()
+    os._exit(9)
+
+CachedFiles(Path(sys.argv[1]), 100).write("one", 8, fill)
+"""
+
+
+def filler(data: bytes) -> Callable[[BinaryIO], None]:
+    def fill(file: BinaryIO) -> None:
+        file.write(data)
+
+    return fill
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> CachedFiles:
+    return CachedFiles(tmp_path / "cache", 100)
+
+
+def test_what_is_written_is_there_whole(files: CachedFiles) -> None:
+    """Under its name, alone in the folder, and counted."""
+    assert files.write("one", 4, filler(b"data"))
+
+    assert files.path("one").read_bytes() == b"data"
+    assert list(files.folder.iterdir()) == [files.path("one")]
+    assert files.used() == (1, 4)
+
+
+def test_a_folder_that_is_not_there_has_no_files(files: CachedFiles) -> None:
+    """Asking makes none."""
+    assert files.used() == (0, 0)
+    assert not files.folder.exists()
+
+
+@pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
+def test_a_full_disk_leaves_nothing_behind(files: CachedFiles, fault: int) -> None:
+    """And what was there stays."""
+    files.write("one", 4, filler(b"data"))
+
+    def fill(file: BinaryIO) -> None:
+        file.write(b"ha")
+        raise OSError(fault, os.strerror(fault))
+
+    assert not files.write("one", 4, fill)
+    assert not files.write("two", 4, fill)
+
+    assert list(files.folder.iterdir()) == [files.path("one")]
+    assert files.path("one").read_bytes() == b"data"
+
+
+def test_another_error_leaves_nothing_behind(files: CachedFiles) -> None:
+    """It is raised, since it is a mistake."""
+
+    def fill(file: BinaryIO) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        files.write("one", 4, fill)
+    assert list(files.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(("free_bytes", "is_written"), [(4, True), (3, False)])
+def test_some_of_the_disk_is_left_to_others(
+    files: CachedFiles, monkeypatch: pytest.MonkeyPatch, free_bytes: int, is_written: bool
+) -> None:
+    """A file that would fill the disk is not begun."""
+    monkeypatch.setattr(
+        "nanoserve.weights.cached_files._free_bytes", lambda folder: SPARED_BYTES + free_bytes
+    )
+
+    assert files.write("one", 4, filler(b"data")) == is_written
+    assert files.used()[0] == is_written
+
+
+def test_a_folder_that_cannot_be_made_is_no_error(tmp_path: Path) -> None:
+    """Nothing is written, and nothing is there."""
+    (tmp_path / "file").write_text("")
+    files = CachedFiles(tmp_path / "file" / "cache", 100)
+
+    assert not files.write("one", 4, filler(b"data"))
+    assert files.used() == (0, 0)
+
+
+def test_a_folder_that_may_only_be_read_is_no_error(
+    files: CachedFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As another user's is."""
+    files.write("one", 4, filler(b"data"))
+
+    def refuse(**keywords: object) -> tuple[int, str]:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr("tempfile.mkstemp", refuse)
+
+    assert not files.write("two", 4, filler(b"data"))
+    assert files.used() == (1, 4)
+
+
+def test_what_was_not_used_for_longest_goes_first(files: CachedFiles) -> None:
+    """As many as make room, the bound is kept, and the newest use stays."""
+    for name, used_at in (("first", 3), ("second", 1), ("third", 2)):
+        files.write(name, 30, filler(bytes(30)))
+        os.utime(files.path(name), (used_at, used_at))
+
+    assert files.write("fourth", 60, filler(bytes(60)))
+
+    left = sorted(path.stem for path in files.folder.iterdir())
+    assert left == ["first", "fourth"]
+
+
+def test_what_is_larger_than_the_bound_is_not_written(files: CachedFiles) -> None:
+    """Nothing goes for it either."""
+    files.write("one", 4, filler(b"data"))
+
+    assert not files.write("two", 101, filler(bytes(101)))
+    assert files.used() == (1, 4)
+
+
+def test_what_a_killed_writer_left_is_deleted(files: CachedFiles) -> None:
+    """By the next who writes."""
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(files.folder)], check=False)
+    assert killed.returncode == 9
+    (part,) = files.folder.iterdir()
+
+    files.write("two", 4, filler(b"data"))
+
+    assert not part.exists()
+    assert not files.path("one").exists()
+
+
+def test_what_another_writes_now_stays(files: CachedFiles) -> None:
+    """A writer that begins while one is at work does not take its part away."""
+
+    def fill(file: BinaryIO) -> None:
+        file.write(b"outer")
+        assert files.write("inner", 5, filler(b"inner"))
+
+    assert files.write("outer", 5, fill)
+
+    assert [files.path(name).read_bytes() for name in ("outer", "inner")] == [b"outer", b"inner"]
+
+
+def test_writers_at_once_leave_one_whole_file(files: CachedFiles) -> None:
+    """Servers that start together write the same file."""
+    datas = [bytes([value]) * 50 for value in range(8)]
+
+    def write(data: bytes) -> bool:
+        files.write("one", 50, filler(data))
+        return files.path("one").read_bytes() in datas
+
+    with ThreadPoolExecutor(8) as servers:
+        assert all(servers.map(write, datas * 5))
+    assert list(files.folder.iterdir()) == [files.path("one")]
