@@ -42,7 +42,8 @@ BY_HAND = {  # remote code: no class to count; worked out from the published sha
     "Qwen/Qwen-1_8B": 1_836_828_672,
     "baichuan-inc/Baichuan2-7B-Chat": 7_505_973_248,
     "internlm/internlm-chat-7b": 7_321_948_160,
-    "microsoft/Phi-3.5-vision-instruct": 3_821_079_552,  # as Phi-3.5-mini, its tower uncounted
+    # as Phi-3.5-mini, with the tower of its published file; what its checkpoint holds
+    "microsoft/Phi-3.5-vision-instruct": 3_821_079_552 + 325_541_888,
     "XiaomiMiMo/MiMo-7B-Base": 7_622_397_952 + 36 * (4096 + 2 * 1024),  # and biases on q, k, v
 }
 # transformers gives the 256 experts of LongCat that compute nothing a gate and an up projection;

@@ -5,7 +5,6 @@ Owns the way from tensors to their addresses; what is computed is written in
 lies there, and whether a block was zeroed, does not matter.
 """
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -15,18 +14,15 @@ from nanoserve.attention.backend import AttentionInputs, DecodeBuffers, HostRows
 from nanoserve.attention.native_result import new_result
 from nanoserve.errors import KernelError
 from nanoserve.kernels.kernel_library import KernelLibrary
-from nanoserve.kernels.op_args import (
-    MAX_GROUP,
-    MAX_HEAD_DIM,
+from nanoserve.kernels.op_args import PagedAttentionArgs, dtype_code
+from nanoserve.plan.native_facts import (
+    KV_CACHE_DTYPES,
     PARTITION_KEYS,
-    PagedAttentionArgs,
-    dtype_code,
+    native_shape_problem,
+    partials_bytes,
+    partials_shape,
 )
 from nanoserve.spec.model_spec import ModelSpec
-from nanoserve.units import ceil_div
-
-PARTIAL_BYTES = 4  # a partial result is float32 whatever the model's dtype
-SIZE_MULTIPLE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +46,9 @@ def check_native_shape(spec: ModelSpec) -> None:
     Raises:
         KernelError: Names what is served and what the model has.
     """
-    group = spec.num_heads // spec.num_kv_heads
-    if spec.head_dim > MAX_HEAD_DIM or group > MAX_GROUP:
-        message = (
-            f"Native operators serve heads of up to {MAX_HEAD_DIM}, up to {MAX_GROUP} of them for "
-            f"each KV head; this model has {group} of {spec.head_dim}."
-        )
-        raise KernelError(message)
-    for name in ("head_dim", "hidden_size", "intermediate_size"):
-        size = getattr(spec, name)
-        if size % SIZE_MULTIPLE:
-            message = f"Native operators serve multiples of {SIZE_MULTIPLE}; {name} is {size}."
-            raise KernelError(message)
+    problem = native_shape_problem(spec)
+    if problem is not None:
+        raise KernelError(problem)
 
 
 class CpuAttention:
@@ -83,7 +70,7 @@ class CpuAttention:
     @property
     def kv_cache_dtypes(self) -> tuple[str, ...]:
         """All there are; which one it is, the pool's tensors say."""
-        return ("auto", "int8", "fp8")
+        return KV_CACHE_DTYPES
 
     @property
     def depends_on_width(self) -> bool:
@@ -92,7 +79,7 @@ class CpuAttention:
 
     def arena_bytes(self, rows: int, width: int) -> int:
         """Return the bytes of the partial results of `rows` contexts of `width` tokens."""
-        return PARTIAL_BYTES * math.prod(self._partials_shape(rows, width))
+        return partials_bytes(self._num_heads, self._head_dim, rows, width)
 
     def prepare(self, inputs: AttentionInputs, dtype: torch.dtype) -> PreparedCpuStep:
         """Note the addresses; nothing is computed."""
@@ -129,8 +116,8 @@ class CpuAttention:
     ) -> tuple[PagedAttentionArgs, tuple[Tensor, ...]]:
         """Return the arguments that all layers share, and the tensors they point into."""
         num_requests = inputs.block_tables.shape[0]
-        partials_shape = self._partials_shape(num_requests, longest)
-        partials = new_result(self._kernels, *partials_shape, dtype=torch.float32)
+        shape = partials_shape(self._num_heads, self._head_dim, num_requests, longest)
+        partials = new_result(self._kernels, *shape, dtype=torch.float32)
         args = PagedAttentionArgs(
             slot_mapping=inputs.slot_mapping.data_ptr(),
             block_tables=inputs.block_tables.data_ptr(),
@@ -149,11 +136,6 @@ class CpuAttention:
         )
         tensors = (inputs.slot_mapping, inputs.block_tables, inputs.context_lens, partials)
         return args, tensors
-
-    def _partials_shape(self, rows: int, longest: int) -> tuple[int, int, int, int]:
-        """Return [rows, H, partitions, 2 + D]; no partition where one task sees all keys."""
-        num_partitions = ceil_div(longest, PARTITION_KEYS) if longest > PARTITION_KEYS else 0
-        return rows, self._num_heads, num_partitions, 2 + self._head_dim
 
 
 def _with_whole_rows(heads: Tensor) -> Tensor:

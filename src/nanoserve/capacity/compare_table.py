@@ -148,7 +148,8 @@ def _command_notes(plan: PlanAnswer) -> Iterator[str]:
     """Yield what the command alone does not say."""
     copies = plan.query.num_replicas
     if copies > 1:
-        yield f"note: start it {copies} times, each on GPUs of its own"
+        where = "a machine" if plan.query.gpu.is_host else "GPUs"
+        yield f"note: start it {copies} times, each on {where} of its own"
     yield from (f"note: {note}" for note in command_notes(plan.query))
 
 

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
+from nanoserve.capacity.own_slots import with_slots_for
 from nanoserve.capacity.plan_answer import PlanAnswer, answer
 from nanoserve.capacity.plan_query import PlanQuery
-from nanoserve.capacity.remedies import coarser_weights, kv_spelling
+from nanoserve.capacity.remedies import coarser_format, coarser_weights, kv_spellings
 from nanoserve.errors import NanoserveError, OptionError
 from nanoserve.spec.gpu_names import GpuGroup
-from nanoserve.spec.quant_spec import WeightFormat, find_weight_format
+from nanoserve.spec.quant_spec import WeightFormat
 
 MAX_PLANS = 2000
 
@@ -60,7 +61,10 @@ class ComparedPlan:
         """Requests of the workload at once on all GPUs: every copy's together."""
         if self.plan is None:
             return 0
-        return self.plan.query.num_replicas * max(0, self.plan.fit.p95.mid)
+        fits = max(0, self.plan.fit.p95.mid)
+        if self.plan.query.profile.engine == "nanoserve":  # runs no more than its slots
+            fits = min(fits, self.plan.choices.max_num_seqs)
+        return self.plan.query.num_replicas * fits
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,24 +134,28 @@ def compare(base: PlanQuery, axes: Axes) -> tuple[ComparedPlan, ...]:
 
 def default_axes(plan: PlanAnswer) -> Axes:
     """Return what is worth comparing where nobody says: precisions and KV formats."""
-    formats = (plan.query.weight_format, *map(find_weight_format, coarser_weights(plan)))
-    kv = kv_spelling(plan.query)
-    return Axes(weight_formats=formats, kv_cache_dtypes=("auto", kv) if kv else ("auto",))
+    coarser = (coarser_format(plan.query, name) for name in coarser_weights(plan))
+    formats = (plan.query.weight_format, *coarser)
+    return Axes(weight_formats=formats, kv_cache_dtypes=("auto", *kv_spellings(plan.query)))
 
 
 def compare_savings(plan: PlanAnswer) -> SavingsCompared | None:
     """Return 8-bit KV against 8-bit weights; None where a plan has no tokens or one already.
 
+    None too where the pool follows the slots and not what is left: neither adds a token.
+
     Example: Llama 3 8B on one H100 has a pool of 57 GiB and frees 7 with 8-bit weights: 8-bit
     KV wins. The 70B on two frees 33 of 61 GiB on each: weights come close, and win on smaller
     cards.
     """
-    kv, names = kv_spelling(plan.query), coarser_weights(plan)
+    kv, names = kv_spellings(plan.query), coarser_weights(plan)
     is_full = plan.choices.weight_format.bits_per_weight() >= 16
-    if kv is None or not names or not is_full or plan.choices.kv_format.name != "bf16":
+    is_plain = plan.choices.kv_format.name == "bf16"
+    if not kv or not names or not is_full or not is_plain or plan.stage.is_reserved:
         return None
-    with_kv = answer(replace(plan.query, kv_cache_dtype=kv))
-    with_weights = answer(replace(plan.query, weight_format=find_weight_format(names[0])))
+    with_kv = answer(replace(plan.query, kv_cache_dtype=kv[0]))
+    coarser = coarser_format(plan.query, names[0])
+    with_weights = answer(replace(plan.query, weight_format=coarser))
     freed = with_weights.pool.mid - plan.pool.mid
     if with_weights.pool.mid <= 0:
         return None
@@ -157,21 +165,16 @@ def compare_savings(plan: PlanAnswer) -> SavingsCompared | None:
 def _compared(
     base: PlanQuery, group: GpuGroup, stored: WeightFormat | None, dtype: str, tp: int | None
 ) -> ComparedPlan:
-    name = (stored or base.model.weight_format).name
+    is_own = base.profile.engine == "nanoserve"
+    name = "none" if is_own and stored is None else (stored or base.model.weight_format).name
+    query = replace(base, gpu=group.gpu, weight_format=stored, kv_cache_dtype=dtype)
     try:
-        plan = answer(
-            replace(
-                base,
-                gpu=group.gpu,
-                num_gpus=max(group.num_gpus, (tp or 1) * base.pp),
-                weight_format=stored,
-                kv_cache_dtype=dtype,
-                tp=tp,
-            )
-        )
+        num_gpus = max(group.num_gpus, (tp or 1) * base.pp)
+        plan = with_slots_for(answer(replace(query, num_gpus=num_gpus, tp=tp)))
     except NanoserveError as error:
         return ComparedPlan(group, name, dtype, tp or 0, None, str(error))
     gpus = GpuGroup(plan.query.num_gpus, group.gpu)
+    name = plan.choices.weight_format.name if is_own else name
     return ComparedPlan(gpus, name, plan.choices.kv_format.name, plan.choices.tp, plan)
 
 

@@ -7,7 +7,7 @@ import re
 
 from nanoserve.errors import OptionError
 from nanoserve.spec.kv_format import find_kv_format
-from nanoserve.spec.quant_spec import WeightFormat
+from nanoserve.spec.quant_spec import WeightFormat, find_weight_format
 
 # Our name of a format to the flag's value; None needs no flag. Source: vLLM config/cache.py
 # (CacheDType), SGLang server_args.py (--kv-cache-dtype), TensorRT-LLM llm_args.py
@@ -50,14 +50,30 @@ def kv_flag_value(engine: str, asked: str) -> str | None:
         return None
     if spelled in _EXACT.get(engine, ()):
         return spelled
-    values, name = _KV_VALUES.get(engine, {}), find_kv_format(asked).name
-    if values and name not in values:
+    values, name = _KV_VALUES[engine], find_kv_format(asked).name
+    if name not in values:
         message = (
             f"--kv-cache-dtype {asked[:40]!r}: {engine} stores no keys and values so. "
             f"It has {', '.join(values)}."
         )
         raise OptionError(message)
-    return values.get(name)
+    return values[name]
+
+
+def engine_weight_format(engine: str, name: str) -> WeightFormat | None:
+    """Return the format that a name means to an engine; None for weights as they come.
+
+    Raises:
+        UnsupportedModelError: There is none of that name.
+        OptionError: Our own server has none of that name.
+
+    Example: `int4` is a checkpoint in groups of 128 to vLLM, and our server's own groups of 32.
+    """
+    if engine != "nanoserve":
+        return find_weight_format(name)
+    from nanoserve.capacity.own_formats import find_own_format  # other engines do without
+
+    return find_own_format(name)
 
 
 def check_weight_format(engine: str, stored: WeightFormat) -> None:

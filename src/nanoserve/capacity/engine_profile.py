@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from nanoserve.capacity.engine_versions import check_version
 from nanoserve.errors import OptionError
 
 Share = Literal["total", "free at start", "free after load", "demand"]
@@ -253,26 +254,28 @@ _ALIASES = {
     "llamacpp": "llama.cpp",
 }
 _NUMBERS = re.compile(r"\d{1,6}")
-_RELEASE = re.compile(r"v?(\d{1,4}(?:\.\d{1,6}){0,3})(?:rc\d{1,3}|[ab]\d{1,3})?(?!\w|\.\d)")
+_RELEASE = re.compile(r"[vb]?(\d{1,6}(?:\.\d{1,6}){0,3})(?:rc\d{1,3}|[ab]\d{1,3})?(?!\w|\.\d)")
 
 
 def find_profile(text: str) -> EngineProfile:
     """Return the profile of `vllm`, `vllm@0.21`, `sglang@0.5.1`; without a version the newest.
 
     Raises:
-        OptionError: No such engine, or a version that cannot be read.
+        OptionError: No such engine, or no such version.
     """
     name, _, version = text.strip().casefold().partition("@")
     name = _ALIASES.get(name, name)
     if name not in ENGINES:
         message = f"--engine {text[:80]!r} is not known. Known: {', '.join(ENGINES)}."
         raise OptionError(message)
-    if not version:
+    if not version and "@" not in text:
         return [profile for profile in PROFILES if profile.engine == name][-1]
     numbers = version_numbers(version)
     if numbers is None:
-        message = f"--engine {text[:80]!r}: write a version after the @, as in {name}@0.21.0."
+        example = "b9000" if name == "llama.cpp" else "0.21.0"
+        message = f"--engine {text[:80]!r}: write a version after the @, as in {name}@{example}."
         raise OptionError(message)
+    check_version(name, numbers, text)
     return profile_of(name, numbers)
 
 
@@ -284,7 +287,7 @@ def profile_of(engine: str, version: tuple[int, ...]) -> EngineProfile:
 
 
 def version_numbers(text: str) -> tuple[int, ...] | None:
-    """Return `v0.6.4.post1` as (0, 6, 4); None where the text starts with no version.
+    """Return `v0.6.4.post1` as (0, 6, 4), build `b9000` as (9000,); None of no version.
 
     `0.2x` is none either: it could be any of ten.
     """

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from nanoserve.capacity.engine_formats import kv_flag_value
 from nanoserve.capacity.plan_choices import PlanChoices
 from nanoserve.capacity.plan_query import PlanQuery
+from nanoserve.spec.model_dir import PRESETS
 from nanoserve.spec.quant_spec import WeightFormat
 
 Flags = list[str]
@@ -35,9 +36,11 @@ def launch_command(
 def command_notes(query: PlanQuery) -> tuple[str, ...]:
     """Return what the command cannot say: a checkpoint that has to be found."""
     asked = query.weight_format
+    engine = query.profile.engine
     if asked is None or asked.name == query.model.weight_format.name or _is_half(asked):
         return ()
-    engine = query.profile.engine
+    if engine == "nanoserve":  # packs as it loads
+        return ()
     if engine in ("vllm", "sglang") and asked.name in _ONLINE:
         return ()
     return (f"the command needs a checkpoint of this model in {asked.name}: put its name there",)
@@ -96,6 +99,8 @@ def _llama_cpp(
     slots = max(1, min(max_num_seqs, choices.max_num_seqs))
     per_slot = min(max_model_len, choices.workload.longest_stated)
     flags = ["llama-server", "--model", path, "--n-gpu-layers", "999"]
+    if choices.pp > 1:  # without the second, what happens to be free on each decides
+        flags += ["--split-mode", "layer", "--tensor-split", ",".join("1" * choices.pp)]
     flags += ["--ctx-size", str(per_slot * slots), "--parallel", str(slots)]
     if query.max_num_batched_tokens is not None:
         flags += ["--ubatch-size", str(query.max_num_batched_tokens)]
@@ -106,14 +111,31 @@ def _llama_cpp(
 def _nanoserve(
     query: PlanQuery, choices: PlanChoices, max_model_len: int, max_num_seqs: int
 ) -> Flags:
+    from nanoserve.capacity.own_formats import (  # other engines do without
+        own_kv_cache_dtype,
+        own_quantization,
+    )
+
     del choices
-    flags = ["nanoserve", "serve", query.model.path or query.model.name]
+    flags = ["nanoserve", "serve", _own_name(query)]
+    if query.gpu.is_host:
+        flags += ["--device", "cpu"]
     flags += ["--max-model-len", str(max_model_len), "--max-num-seqs", str(max_num_seqs)]
     if query.max_num_batched_tokens is not None:
         flags += ["--max-num-batched-tokens", str(query.max_num_batched_tokens)]
     if query.utilization is not None:
         flags += ["--gpu-memory-utilization", f"{query.utilization:g}"]
+    quantization = own_quantization(query.weight_format, query.gpu)
+    flags += [] if quantization == "none" else ["--quantization", quantization]
+    kv_cache_dtype = own_kv_cache_dtype(query.kv_cache_dtype, query.gpu)
+    flags += [] if kv_cache_dtype == "auto" else ["--kv-cache-dtype", kv_cache_dtype]
     return [*flags, "--no-cuda-graphs"] if query.is_eager else flags
+
+
+def _own_name(query: PlanQuery) -> str:
+    """Return what the server is called with: a preset by its name, wherever it lies."""
+    name = query.model.name
+    return name if name in PRESETS else query.model.path or name
 
 
 _COMMANDS: dict[str, Callable[[PlanQuery, PlanChoices, int, int], Flags]] = {

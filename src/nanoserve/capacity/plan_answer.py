@@ -6,14 +6,14 @@ the engine `launch_command`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
 from nanoserve.capacity.interval import Interval
 from nanoserve.capacity.launch_command import command_notes, launch_command
 from nanoserve.capacity.plan_choices import PlanChoices, choose_plan
 from nanoserve.capacity.plan_notes import plan_notes
 from nanoserve.capacity.plan_query import PlanQuery
+from nanoserve.capacity.plan_verdict import Verdict, judge
 from nanoserve.capacity.pool_capacity import (
     LEAST_LENGTH,
     WorkloadFit,
@@ -23,7 +23,7 @@ from nanoserve.capacity.pool_capacity import (
     tokens,
     workload_fit,
 )
-from nanoserve.capacity.rank_weights import rank_weights
+from nanoserve.capacity.rank_weights import RankWeights, rank_weights
 from nanoserve.capacity.speed_bounds import DecodeFloor, PrefillBound, decode_floor, prefill_bound
 from nanoserve.capacity.stage_budget import BudgetLine, StageBudget, stage_budget, utilization_of
 from nanoserve.plan.kv_layout import (
@@ -32,11 +32,7 @@ from nanoserve.plan.kv_layout import (
     state_bytes_per_request,
 )
 from nanoserve.spec.param_count import count_active_parameters, count_parameters
-from nanoserve.units import format_bytes
 
-Verdict = Literal["does not load", "loads, cannot serve", "serves"]
-
-LEAST_REQUESTS = 4  # of the workload at once; under it a server queues whoever comes
 _LEAST_SHARE = 0.5  # of a model's bytes that its files hold, whatever a format's average is off by
 
 
@@ -133,7 +129,8 @@ class PlanAnswer:
     @property
     def can_start(self) -> bool:
         """Whether the engine starts: it refuses a pool that cannot hold its longest request."""
-        return self.has_pool and (self.stage.cost.is_free or self.concurrency >= 1)
+        starts = self.stage.cost.is_free or self.concurrency >= 1
+        return self.has_pool and starts and not self.stage.refusal
 
     @property
     def command(self) -> str | None:
@@ -161,19 +158,16 @@ def answer(query: PlanQuery) -> PlanAnswer:
         OptionError: The ranks do not divide the model, or a format is unknown.
     """
     choices = choose_plan(query)
-    stored = rank_weights(
-        query.model.shape,
-        choices.weight_format,
-        choices.pp,
-        choices.tp,
-        _file_bytes(query, choices),
+    stages = tuple(
+        stage_budget(query, choices, weights) for weights in _stored_weights(query, choices)
     )
-    stages = tuple(stage_budget(query, choices, weights) for weights in stored)
     longest = longest_fit(stages, choices.longest)
     max_model_len = _served_length(query, choices, longest)
+    if stages[0].refusal and max_model_len < choices.longest:  # a boot was refused for its length
+        return _planned_shorter(query, choices, max_model_len)
     deciding = binding(stages, max_model_len)
     fit = workload_fit(stages, choices)
-    verdict, reason = _verdict(choices, stages, stages[deciding], max_model_len, fit)
+    verdict, reason = judge(choices, stages, stages[deciding], max_model_len, fit)
     context = choices.workload.mean
     batches = dict.fromkeys((1, fit.max_num_seqs))
     return PlanAnswer(
@@ -194,6 +188,31 @@ def answer(query: PlanQuery) -> PlanAnswer:
         num_active_params=count_active_parameters(query.model.shape).total,
         notes=_notes(query, choices, stages, stages[deciding], max_model_len),
     )
+
+
+def _planned_shorter(query: PlanQuery, choices: PlanChoices, max_model_len: int) -> PlanAnswer:
+    shorter = answer(replace(query, max_model_len=max_model_len))
+    note = (
+        f"one request of {choices.longest:,} tokens, the server's default, does not fit: planned "
+        f"with {max_model_len:,}"
+    )
+    return replace(shorter, notes=(note, *shorter.notes))
+
+
+def _stored_weights(query: PlanQuery, choices: PlanChoices) -> tuple[RankWeights, ...]:
+    shape, stored = query.model.shape, choices.weight_format
+    parts = None
+    if query.splits_layers:
+        from nanoserve.capacity.layer_split import split_layers  # other engines do without
+
+        parts = split_layers(shape, choices.pp, on_host=query.gpu.is_host)
+    file_bytes = _file_bytes(query, choices)
+    counted = rank_weights(shape, stored, choices.pp, choices.tp, file_bytes, parts)
+    if query.profile.engine != "nanoserve":
+        return counted
+    from nanoserve.capacity.own_budget import own_weights  # other engines do without
+
+    return (own_weights(query, choices, counted[0]),)
 
 
 def _notes(
@@ -243,39 +262,3 @@ def _served_length(query: PlanQuery, choices: PlanChoices, longest_fit: int) -> 
     if query.max_model_len is not None or longest_fit >= choices.longest:
         return choices.longest
     return longest_fit // LEAST_LENGTH * LEAST_LENGTH or choices.longest
-
-
-def _verdict(
-    choices: PlanChoices,
-    stages: Sequence[StageBudget],
-    stage: StageBudget,
-    max_model_len: int,
-    fit: WorkloadFit,
-) -> tuple[Verdict, str]:
-    heaviest = max(stages, key=lambda stage: stage.weights.weight_bytes.mid - stage.usable_bytes)
-    weights, usable = heaviest.weights.weight_bytes.mid, heaviest.usable_bytes
-    if weights > usable:
-        return "does not load", (
-            f"the weights take {format_bytes(weights)} of each GPU and the engine may hold "
-            f"{format_bytes(usable)}"
-        )
-    if stage.pool.mid <= 0:
-        return "loads, cannot serve", (
-            f"the weights fit, and what the largest step takes leaves "
-            f"{format_bytes(stage.pool.mid)} for the KV pool"
-        )
-    if not stage.cost.is_free and stage.cost.concurrency(stage.pool.mid, max_model_len).value < 1:
-        need = stage.cost.request_bytes(max_model_len)
-        return "loads, cannot serve", (
-            f"one request of {max_model_len:,} tokens takes {format_bytes(need)} and the pool "
-            f"has {format_bytes(stage.pool.mid)}"
-        )
-    length = choices.workload.p95
-    if length > max_model_len:
-        return "loads, cannot serve", (
-            f"the workload's {length:,} tokens are past the longest request, {max_model_len:,}"
-        )
-    count = f"{fit.p95.mid:,} requests of {length:,} tokens fit at once"
-    if fit.p95.mid < LEAST_REQUESTS:
-        return "loads, cannot serve", f"{count}, fewer than {LEAST_REQUESTS}"
-    return "serves", count

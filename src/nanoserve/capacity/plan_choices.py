@@ -25,7 +25,7 @@ from nanoserve.plan.kv_layout import CacheFormat
 from nanoserve.plan.sharding import check_tp
 from nanoserve.spec.kv_format import KVFormat, find_kv_format
 from nanoserve.spec.model_shape import ModelShape, StateShape
-from nanoserve.spec.quant_spec import FULL_FLOAT, FULL_PRECISION, WeightFormat
+from nanoserve.spec.quant_spec import WeightFormat
 
 # Families whose windows SGLang keeps apart. Source: model_config.py, is_hybrid_swa_model.
 _SGLANG_WINDOW_POOLS = frozenset({"llama4_text", "gpt_oss", "mimo_v2_flash", "step3p5"})
@@ -79,7 +79,7 @@ def choose_plan(query: PlanQuery) -> PlanChoices:
     model_longest = shape.max_position_embeddings
     return PlanChoices(
         tp=tp,
-        pp=query.pp,
+        pp=query.num_stages,
         weight_format=_weight_format(query),
         kv_format=kv_format,
         max_num_seqs=slots,
@@ -120,7 +120,9 @@ def stage_shape(shape: ModelShape, first_layer: int, num_layers: int) -> ModelSh
 def _weight_format(query: PlanQuery) -> WeightFormat:
     """Return how weights lie in memory; our own server widens what a file stores."""
     if query.profile.engine == "nanoserve":
-        return FULL_FLOAT if query.gpu.compute_capability == "host" else FULL_PRECISION
+        from nanoserve.capacity.own_formats import own_weight_format  # other engines do without
+
+        return own_weight_format(query.weight_format, query.gpu)
     if query.weight_format is not None:
         check_weight_format(query.profile.engine, query.weight_format)
     return query.weight_format or query.model.weight_format
@@ -146,8 +148,8 @@ def _batch(query: PlanQuery) -> tuple[int, int]:
 
 def _longest(query: PlanQuery) -> tuple[int, tuple[str, ...]]:
     bound = query.model.shape.max_position_embeddings
-    if query.max_model_len is None and query.profile.engine == "nanoserve":
-        return min(DEFAULT_MAX_MODEL_LEN, bound or DEFAULT_MAX_MODEL_LEN), ()
+    if query.profile.engine == "nanoserve":
+        return _own_longest(query.max_model_len, bound)
     if query.max_model_len is None:
         return bound or _DEFAULT_LEN, ()
     if bound is not None and query.max_model_len > bound:
@@ -159,8 +161,21 @@ def _longest(query: PlanQuery) -> tuple[int, tuple[str, ...]]:
     return query.max_model_len, ()
 
 
+def _own_longest(asked: int | None, bound: int | None) -> tuple[int, tuple[str, ...]]:
+    """Return the length our own server serves: it cuts what is past the model's."""
+    if asked is None or bound is None or asked <= bound:
+        return asked or min(DEFAULT_MAX_MODEL_LEN, bound or DEFAULT_MAX_MODEL_LEN), ()
+    return bound, (
+        f"--max-model-len {asked:,} is past the model's {bound:,} tokens: that is served",
+    )
+
+
 def _kv_format(query: PlanQuery) -> tuple[KVFormat, tuple[str, ...]]:
     """Return how keys and values are stored; `auto` follows the checkpoint where it says."""
+    if query.profile.engine == "nanoserve":
+        from nanoserve.capacity.own_formats import own_kv_format  # other engines do without
+
+        return own_kv_format(query.kv_cache_dtype, query.gpu), ()
     asked, stored = query.kv_cache_dtype, query.model.kv_cache_dtype
     kv_flag_value(query.profile.engine, asked)
     notes: tuple[str, ...] = ()
@@ -168,8 +183,7 @@ def _kv_format(query: PlanQuery) -> tuple[KVFormat, tuple[str, ...]]:
         asked = stored
         notes = (f"the checkpoint asks for a KV cache in {stored}",)
     if asked.strip().casefold() in ("auto", ""):
-        is_wide = query.profile.engine == "nanoserve" and query.gpu.compute_capability == "host"
-        asked = "fp32" if is_wide else "bf16"
+        asked = "bf16"
     found = find_kv_format(asked)
     is_sparse = any(
         layer.attention and layer.attention.index_dim for layer in query.model.shape.layers

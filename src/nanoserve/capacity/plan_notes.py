@@ -3,6 +3,7 @@
 import re
 
 from nanoserve.capacity.draft_layers import draft_layers
+from nanoserve.capacity.engine_versions import version_note
 from nanoserve.capacity.plan_choices import PlanChoices
 from nanoserve.capacity.plan_query import PlanQuery
 from nanoserve.spec.gpu_spec import GpuSpec
@@ -35,6 +36,9 @@ def plan_notes(
         is_length_sure: Whether what is planned fits the least pool of the range as well.
     """
     notes = [f"{query.gpu.name}: {evidence(query.gpu)}"]
+    newer = version_note(query.profile.engine, query.version)
+    if newer is not None:
+        notes.append(newer)
     if max_model_len < choices.longest:
         may = "may fit and may not" if longest_may_fit else "does not fit"
         sure = ", which fits the least of the range as well" if is_length_sure else ""
@@ -50,7 +54,7 @@ def plan_notes(
     notes += _window_notes(query)
     notes += _weight_notes(query, choices)
     if query.num_replicas > 1:
-        each = query.ranks * query.pp
+        each = query.ranks * query.num_stages
         notes.append(f"{query.num_replicas} copies of {each} GPUs each; figures are of one copy")
     if query.gpu.is_unified:
         notes.append(
@@ -58,7 +62,12 @@ def plan_notes(
             "hard limit; leave several GiB to the system"
         )
     bits = choices.weight_format.value_bits
-    if 6 < bits <= 8 and not query.gpu.has_fp8_units and query.gpu.compute_capability:
+    if (
+        6 < bits <= 8
+        and not query.gpu.is_host
+        and not query.gpu.has_fp8_units
+        and query.gpu.compute_capability
+    ):
         notes.append(
             f"{query.gpu.name} has no FP8 units: 8-bit weights save bytes and decode time, "
             "and a prefill runs at 16-bit rates"
@@ -85,14 +94,17 @@ def _window_notes(query: PlanQuery) -> list[str]:
 
 def _weight_notes(query: PlanQuery, choices: PlanChoices) -> list[str]:
     model, notes = query.model, []
-    if model.weight_source == "config" or query.weight_format is not None:
+    if query.splits_layers and not query.gpu.is_host:
+        notes.append("llama.cpp looks the embedding up in the host's memory: no GPU holds it")
+    is_own = query.profile.engine == "nanoserve"  # keeps what its boot packs, whatever is stored
+    if not is_own and (model.weight_source == "config" or query.weight_format is not None):
         notes.append(
             "weights follow from the config; with the files at hand they are read to the byte"
         )
     if choices.weight_format.is_estimate:
         notes.append(f"{choices.weight_format.name} is a file's average, 5 % to either side")
     for part in model.shape.uncounted:
-        notes.append(f"not counted: the {part} tower, whose config does not give its size")
+        notes.append(f"not counted: the {part} part, whose size cannot be told from the config")
     single = sum(_SINGLE_LAYER.search(pattern) is not None for pattern in model.kept)
     if single and query.weight_format is None and model.file_bytes is None:
         notes.append(

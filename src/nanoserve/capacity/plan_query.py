@@ -15,6 +15,7 @@ from nanoserve.spec.quant_spec import WeightFormat
 from nanoserve.units import GIB
 
 DEFAULT_ENGINE = "vllm"
+HOST_ENGINES = ("nanoserve", "llama.cpp")  # that are planned in a machine's own memory
 MAX_GPUS = 4096
 _MAX_TOKENS = 1 << 31
 _MAX_SEQS = 1 << 20
@@ -80,6 +81,7 @@ class PlanQuery:
             message = f"--gpu-memory-utilization is {share}; it must be above 0 and at most 1."
             raise OptionError(message)
         _check_memory(self.gpu)
+        _check_device(self)
         _check_ranks(self)
 
     @property
@@ -94,14 +96,27 @@ class PlanQuery:
         return version_numbers(text) if text else None
 
     @property
+    def splits_layers(self) -> bool:
+        """Whether GPUs get whole layers rather than a share of each."""
+        return self.profile.engine == "llama.cpp"
+
+    @property
     def ranks(self) -> int:
         """GPUs that share each layer."""
-        return self.num_gpus // self.pp if self.tp is None else self.tp
+        if self.tp is not None:
+            return self.tp
+        return 1 if self.splits_layers else self.num_gpus // self.pp
+
+    @property
+    def num_stages(self) -> int:
+        """GPUs, or groups of them, that hold a part of the layers each."""
+        takes_all = self.splits_layers and self.tp is None and self.pp == 1
+        return self.num_gpus if takes_all else self.pp
 
     @property
     def num_replicas(self) -> int:
         """Copies of the service that the GPUs hold."""
-        return self.num_gpus // (self.ranks * self.pp)
+        return self.num_gpus // (self.ranks * self.num_stages)
 
 
 def _check_count(flag: str, value: int | None, most: int) -> None:
@@ -130,12 +145,29 @@ def _check_memory(gpu: GpuSpec) -> None:
         raise OptionError(message)
 
 
+def _check_device(query: PlanQuery) -> None:
+    """Refuse a machine's memory for engines whose rules are known on GPUs alone."""
+    if query.gpu.is_host and query.profile.engine not in HOST_ENGINES:
+        message = (
+            f"{query.profile.engine} is planned on GPUs alone, and there is only a machine's "
+            f"memory: name a GPU with --gpu, or plan --engine {' or '.join(HOST_ENGINES)}."
+        )
+        raise OptionError(message)
+
+
 def _check_ranks(query: PlanQuery) -> None:
     """Refuse ranks that the GPUs cannot be divided among."""
+    if query.splits_layers and query.ranks > 1:
+        message = (
+            f"--tp {query.tp}: llama.cpp gives whole layers to each GPU (--split-mode layer, its "
+            "default), and its modes row and tensor are not planned. Leave --tp out: all GPUs "
+            "take layers; --pp says of how many, and --tp 1 is a copy on each."
+        )
+        raise OptionError(message)
     if query.tp is None and query.num_gpus % query.pp:
         message = f"--pp {query.pp} does not divide the {query.num_gpus} GPUs."
         raise OptionError(message)
-    per_replica = query.ranks * query.pp
+    per_replica = query.ranks * query.num_stages
     if per_replica > query.num_gpus:
         message = (
             f"--tp {query.ranks} times --pp {query.pp} takes {per_replica} GPUs and there are "

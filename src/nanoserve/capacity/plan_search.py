@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from nanoserve.capacity.gpu_counts import gpu_counts, gpu_words, spread_over
 from nanoserve.capacity.launch_command import launch_command
+from nanoserve.capacity.own_formats import OWN_WEIGHTS
+from nanoserve.capacity.own_slots import served_at_once, with_slots_for
 from nanoserve.capacity.plan_answer import PlanAnswer, answer
-from nanoserve.capacity.remedies import coarser_weights, rank_counts
+from nanoserve.capacity.remedies import coarser_format, coarser_weights
 from nanoserve.capacity.workload import Workload
 from nanoserve.errors import OptionError
-from nanoserve.spec.quant_spec import find_weight_format
 from nanoserve.units import ceil_div
 
 Wanted = Literal["max-len", "gpus", "precision", "users"]
@@ -67,7 +69,11 @@ class SearchAnswer:
         if self.best is None:
             return None
         plan = self.best.plan
-        slots = self.users if self.wanted == "max-len" else max(plan.fit.max_num_seqs, 1)
+        slots = max(plan.fit.max_num_seqs, ceil_div(self.users, plan.query.num_replicas))
+        if self.wanted == "max-len":
+            slots = self.users
+        elif plan.query.profile.engine == "nanoserve":
+            slots = plan.choices.max_num_seqs
         return launch_command(plan.query, plan.choices, plan.max_model_len, slots)
 
 
@@ -108,14 +114,14 @@ def served_users(plan: PlanAnswer) -> int:
 
     Counted with the least pool that is likely: who asks for N users wants N.
     """
-    if plan.verdict == "does not load":
-        return 0
-    return plan.query.num_replicas * max(0, plan.fit.p95.low)
+    return plan.query.num_replicas * served_at_once(plan)
 
 
 def _longest(plan: PlanAnswer, users: int) -> Iterator[Found]:
     """The longest length of which so many requests fit at once, from a prompt and an output on."""
     most = plan.query.model.shape.max_position_embeddings or plan.choices.longest
+    if plan.query.max_num_seqs is None and users > plan.choices.max_num_seqs:
+        plan = answer(replace(plan.query, max_num_seqs=users))
     low, high = _SHORTEST - 1, most
     while low < high:
         middle = (low + high + 1) // 2
@@ -137,18 +143,17 @@ def _with_length(plan: PlanAnswer, tokens: int) -> PlanAnswer:
 def _fewest_gpus(plan: PlanAnswer, users: int) -> Iterator[Found]:
     """Every number of ranks, once and in as many copies as are needed; the fewest GPUs first."""
     query, best = plan.query, dict[int, PlanAnswer]()
-    for tp in rank_counts(query, _MOST_TP):
-        one = answer(replace(query, num_gpus=tp * query.pp, tp=tp))
+    for count in gpu_counts(query, _MOST_TP):
+        one = with_slots_for(answer(spread_over(query, count)), users)
         served = served_users(one)
         copies = ceil_div(users, served) if served else 1
-        for num_gpus in {tp * query.pp, copies * tp * query.pp}:
+        for num_gpus in {one.query.num_gpus, copies * one.query.num_gpus}:
             if num_gpus > _MOST_GPUS:
                 continue
-            copied = answer(replace(query, num_gpus=num_gpus, tp=tp))
+            copied = answer(replace(one.query, num_gpus=num_gpus))
             best[num_gpus] = max(best.get(num_gpus, copied), copied, key=_usefulness)
     for num_gpus, found in sorted(best.items()):
-        words = f"--num-gpus {num_gpus} --tp {found.query.ranks}"
-        yield Found(words, num_gpus, found, served_users(found) >= users)
+        yield Found(gpu_words(found.query), num_gpus, found, served_users(found) >= users)
 
 
 def _usefulness(plan: PlanAnswer) -> tuple[int, int]:
@@ -157,15 +162,24 @@ def _usefulness(plan: PlanAnswer) -> tuple[int, int]:
 
 def _best_precision(plan: PlanAnswer, users: int) -> Iterator[Found]:
     """The checkpoint's own format, then coarser ones."""
-    stored = plan.choices.weight_format
-    enough = served_users(plan)
-    yield Found(f"--quantization {stored.name}", enough, plan, enough >= users)
+    stored = plan.choices.weight_format.name
+    if plan.query.profile.engine == "nanoserve" and stored not in OWN_WEIGHTS:
+        stored = "none"
+    yield _of_precision(plan, stored, users)
     for name in coarser_weights(plan):
-        changed = answer(replace(plan.query, weight_format=find_weight_format(name)))
-        enough = served_users(changed)
-        yield Found(f"--quantization {name}", enough, changed, enough >= users)
+        changed = answer(replace(plan.query, weight_format=coarser_format(plan.query, name)))
+        yield _of_precision(changed, name, users)
+
+
+def _of_precision(plan: PlanAnswer, name: str, users: int) -> Found:
+    sized = with_slots_for(plan, users)
+    enough = served_users(sized)
+    return Found(f"--quantization {name}", enough, sized, enough >= users)
 
 
 def _most_users(plan: PlanAnswer, users: int) -> Iterator[Found]:
-    most = served_users(plan)
-    yield Found(f"--max-num-seqs {max(1, plan.fit.max_num_seqs)}", most, plan, most >= users)
+    plan = with_slots_for(plan)
+    most, slots = served_users(plan), max(1, plan.fit.max_num_seqs)
+    if plan.query.profile.engine == "nanoserve":
+        slots = plan.choices.max_num_seqs
+    yield Found(f"--max-num-seqs {slots}", most, plan, most >= users)

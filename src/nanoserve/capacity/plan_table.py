@@ -96,11 +96,17 @@ def _memory_lines(plan: PlanAnswer) -> Iterator[str]:
     yield _row("  total", f"{plan.stage.total_bytes / GIB:.2f}", "")
     for line in plan.lines:
         if line.is_inside:
-            yield _row(_line_name(plan, line), f"{line.size.mid / GIB:.2f}", _range(line.size))
+            yield _row(_line_name(plan, line), _gib(line.size.mid), _range(line.size))
     for line in plan.lines:
         if not line.is_inside:
             name = f"  ({line.name}, in what is kept back)"
-            yield _row(name, f"{line.size.mid / GIB:.2f}", _range(line.size))
+            yield _row(name, _gib(line.size.mid), _range(line.size))
+
+
+def _gib(num_bytes: int) -> str:
+    """Return GiB; of a part that two digits would not show, four."""
+    digits = 2 if num_bytes == 0 or abs(num_bytes) >= 0.005 * GIB else 4
+    return f"{num_bytes / GIB:.{digits}f}"
 
 
 def _line_name(plan: PlanAnswer, line: BudgetLine) -> str:
@@ -142,6 +148,10 @@ def _capacity_lines(plan: PlanAnswer) -> Iterator[str]:
 
 def _why(plan: PlanAnswer) -> str:
     """Return what sets the recommended number."""
+    if plan.stage.refusal:
+        return "what the rest has room for"
+    if plan.stage.is_reserved:
+        return "the slots, each with room for its longest request"
     if plan.fit.max_num_seqs == plan.choices.max_num_seqs:
         return "the slots that the plan is sized with; more fit"
     return f"{HEADROOM:g} of what fits: past it, requests that grow are preempted"

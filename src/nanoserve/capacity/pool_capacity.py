@@ -98,9 +98,10 @@ def workload_fit(stages: Sequence[StageBudget], choices: PlanChoices) -> Workloa
     """Return how many requests of the workload run at once, and how many to admit."""
     workload = choices.workload
     p95 = _requests(stages, workload.p95, choices.max_num_seqs)
+    admitted = "fit" if all(stage.is_reserved for stage in stages) else f"floor({HEADROOM} * fit)"
     recommended = compute(
         "recommended max_num_seqs",
-        f"min(floor({HEADROOM} * fit), max_num_seqs)",
+        f"min({admitted}, max_num_seqs)",
         "requests",
         {"fit": p95.mid, "max_num_seqs": choices.max_num_seqs},
     )

@@ -6,7 +6,7 @@ format quantises (`quant_spec`), the parameters (`model_shape`), and what laying
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nanoserve.capacity.device_weights import laid_out_bytes, rope_bytes
@@ -36,6 +36,8 @@ class RankWeights:
         formula: How those come about.
         layout: What torch's allocator, kernels' tiles and rotary tables add, where an engine
             runs on torch.
+        stored_share: What is really stored over what the format's bits come to: by a file's
+            headers, or by our server's packing.
     """
 
     stage: int
@@ -45,6 +47,7 @@ class RankWeights:
     weight_bytes: Interval
     formula: Formula
     layout: Formula
+    stored_share: float = 1.0
 
     @property
     def num_params(self) -> int:
@@ -63,6 +66,7 @@ def rank_weights(
     pp: int = 1,
     tp: int = 1,
     file_bytes: int | None = None,
+    parts: Sequence[StageWeights] | None = None,
 ) -> tuple[RankWeights, ...]:
     """Return the weights of each stage on one of its ranks.
 
@@ -73,8 +77,9 @@ def rank_weights(
         tp: Tensor-parallel ranks of each.
         file_bytes: All weights as files have them, where those are at hand; shared out as the
             formula would share its own total.
+        parts: The stages, where an engine divides layers in its own way; None as vLLM does.
     """
-    parts = stage_weights(shape, pp)
+    parts = parts or stage_weights(shape, pp)
     counts = [_rank_groups(part, tp) for part in parts]
     factor = 1.0
     if file_bytes is not None:
@@ -88,6 +93,7 @@ def rank_weights(
             weight_bytes=_interval(groups, stored, file_bytes is not None, factor),
             formula=bytes_formula(groups, stored, factor),
             layout=_layout(shape, part, groups, stored, tp),
+            stored_share=factor,
         )
         for number, (part, groups) in enumerate(zip(parts, counts, strict=True))
     )

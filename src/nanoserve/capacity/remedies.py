@@ -10,11 +10,14 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
+from nanoserve.capacity.engine_formats import engine_weight_format
+from nanoserve.capacity.gpu_counts import gpu_counts, gpu_words, spread_over
+from nanoserve.capacity.own_formats import own_kv_names, own_weight_names
+from nanoserve.capacity.own_slots import served_at_once, with_slots_for
 from nanoserve.capacity.plan_answer import PlanAnswer, answer
 from nanoserve.capacity.plan_query import PlanQuery
 from nanoserve.errors import NanoserveError
-from nanoserve.plan.sharding import valid_tp
-from nanoserve.spec.quant_spec import find_weight_format
+from nanoserve.spec.quant_spec import WeightFormat
 
 SAFE_UTILIZATION = 0.95  # past it a peak under load finds no memory after a clean start
 _SMALL_BUDGET = 2048  # tokens of a step: half of what large cards are given by default
@@ -22,10 +25,10 @@ _STEP = 1024  # tokens; a proposed length is a multiple of it where it can be
 _MOST_GPUS = 64
 _MOST_PAIRS = 3
 # Weights, coarsest last, that an engine takes; a checkpoint of them may have to be found.
-_WEIGHTS: dict[str, tuple[str, ...]] = {"llama.cpp": ("Q8_0", "Q4_K_M"), "nanoserve": ()}
+_WEIGHTS: dict[str, tuple[str, ...]] = {"llama.cpp": ("Q8_0", "Q4_K_M")}
 _ANY_WEIGHTS = ("fp8", "awq")
 # Keys and values in 8 bits, as each engine spells them; others have none.
-_KV = {"vllm": "fp8", "sglang": "fp8", "tensorrt-llm": "fp8", "llama.cpp": "q8_0"}
+_KV = {"vllm": ("fp8",), "sglang": ("fp8",), "tensorrt-llm": ("fp8",), "llama.cpp": ("q8_0",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +78,10 @@ def remedies(plan: PlanAnswer) -> tuple[Remedy, ...]:
     return _served(plan, pairs)[:_MOST_PAIRS]
 
 
-def kv_spelling(query: PlanQuery) -> str | None:
-    """Return how the engine is asked for keys and values in 8 bits; None where it cannot."""
-    return _KV.get(query.profile.engine)
+def kv_spellings(query: PlanQuery) -> tuple[str, ...]:
+    """Return how the engine is asked for keys and values in 8 bits, most bits first."""
+    engine = query.profile.engine
+    return own_kv_names(query.gpu) if engine == "nanoserve" else _KV[engine]
 
 
 def coarser_weights(plan: PlanAnswer) -> tuple[str, ...]:
@@ -85,18 +89,22 @@ def coarser_weights(plan: PlanAnswer) -> tuple[str, ...]:
 
     fp8 becomes int8 on a GPU without units for it; both are 8 bits in memory.
     """
-    names = _WEIGHTS.get(plan.query.profile.engine, _ANY_WEIGHTS)
-    has_fp8 = plan.query.gpu.has_fp8_units
-    spelled = tuple("int8" if name == "fp8" and not has_fp8 else name for name in names)
+    engine, gpu = plan.query.profile.engine, plan.query.gpu
+    names = _WEIGHTS.get(engine, _ANY_WEIGHTS)
+    if engine == "nanoserve":
+        names = own_weight_names(gpu)
+    spelled = tuple("int8" if name == "fp8" and not gpu.has_fp8_units else name for name in names)
     stored = plan.choices.weight_format.bits_per_weight()
     return tuple(
-        name for name in spelled if find_weight_format(name).bits_per_weight() < 0.9 * stored
+        name
+        for name in spelled
+        if coarser_format(plan.query, name).bits_per_weight() < 0.9 * stored
     )
 
 
-def rank_counts(query: PlanQuery, most: int) -> tuple[int, ...]:
-    """Return the numbers of GPUs that may share a layer; our own server has no ranks."""
-    return (1,) if query.profile.engine == "nanoserve" else valid_tp(query.model.shape, most)
+def coarser_format(query: PlanQuery, name: str) -> WeightFormat:
+    """Return a format that is coarser than the checkpoint's, so that it has a name and bits."""
+    return engine_weight_format(query.profile.engine, name) or query.model.weight_format
 
 
 def _served(plan: PlanAnswer, offers: Iterable[tuple[Change, ...]]) -> tuple[Remedy, ...]:
@@ -117,20 +125,21 @@ def _served(plan: PlanAnswer, offers: Iterable[tuple[Change, ...]]) -> tuple[Rem
 def _changes(plan: PlanAnswer) -> Iterator[Change]:
     query = plan.query
     yield from _free_changes(plan)
+    yield from _slot_changes(plan)
     yield from _length_changes(plan)
-    kv = kv_spelling(query)
-    if kv is not None and plan.choices.kv_format.name in ("bf16", "fp32"):
+    for kv in kv_spellings(query) if plan.choices.kv_format.name in ("bf16", "fp32") else ():
         price = "keys and values in 8 bits"
         yield Change(f"--kv-cache-dtype {kv}", price, {"kv_cache_dtype": kv})
     for name in coarser_weights(plan):
-        price = f"weights in {find_weight_format(name).bits_per_weight():.1f} bits"
-        fields = {"weight_format": find_weight_format(name)}
-        yield Change(f"--quantization {name}", price, fields)
-    for count in rank_counts(query, _MOST_GPUS):
-        if count > query.ranks:
-            num_gpus = count * query.pp
-            ranks = {"num_gpus": num_gpus, "tp": count}
-            yield Change(f"--num-gpus {num_gpus} --tp {count}", f"{num_gpus} GPUs", ranks)
+        coarser = coarser_format(query, name)
+        price = f"weights in {coarser.bits_per_weight():.1f} bits"
+        yield Change(f"--quantization {name}", price, {"weight_format": coarser})
+    held = query.num_stages if query.splits_layers else query.ranks
+    for count in gpu_counts(query, _MOST_GPUS):
+        if count > held:
+            wider = spread_over(query, count)
+            fields = {"num_gpus": wider.num_gpus, "tp": wider.tp, "pp": wider.pp}
+            yield Change(gpu_words(wider), f"{wider.num_gpus} GPUs", fields)
 
 
 def _free_changes(plan: PlanAnswer) -> Iterator[Change]:
@@ -139,20 +148,33 @@ def _free_changes(plan: PlanAnswer) -> Iterator[Change]:
         price = "less room for a peak while serving"
         fields = {"utilization": SAFE_UTILIZATION}
         yield Change(f"--gpu-memory-utilization {SAFE_UTILIZATION}", price, fields)
-    if plan.choices.max_num_batched_tokens > _SMALL_BUDGET:
+    if plan.choices.max_num_batched_tokens > _SMALL_BUDGET and not plan.stage.is_reserved:
         price = "prompts are read in smaller pieces"
         fields = {"max_num_batched_tokens": _SMALL_BUDGET}
         yield Change(f"--max-num-batched-tokens {_SMALL_BUDGET}", price, fields)
-    if not query.is_eager and query.profile.graphs != "none":
+    if not query.is_eager and query.profile.graphs != "none" and not query.gpu.is_host:
         yield Change("--enforce-eager", "slower decode steps", {"is_eager": True})
+
+
+def _slot_changes(plan: PlanAnswer) -> Iterator[Change]:
+    """Fewer requests at once, where each slot's longest request is set aside."""
+    if not plan.stage.refusal or not plan.stage.is_reserved:
+        return
+    most = with_slots_for(answer(replace(plan.query, max_num_seqs=None)))
+    slots = min(served_at_once(most), plan.choices.max_num_seqs - 1)
+    if slots > 0:
+        price = f"{slots} requests at once, others wait"
+        yield Change(f"--max-num-seqs {slots}", price, {"max_num_seqs": slots})
 
 
 def _length_changes(plan: PlanAnswer) -> Iterator[Change]:
     """Shorter requests than were asked for, where some length fits."""
-    asked = plan.query.max_model_len
-    if asked is None or not 0 < plan.longest_fit < asked:
+    asked, fits = plan.query.max_model_len, plan.longest_fit
+    if plan.stage.refusal and plan.stage.is_reserved:  # every slot's, not one request's
+        fits, asked = int(plan.tokens.mid / plan.choices.max_num_seqs), plan.max_model_len
+    if asked is None or not 0 < fits < asked:
         return
-    length = plan.longest_fit // _STEP * _STEP or plan.longest_fit
+    length = fits // _STEP * _STEP or fits
     price = f"no request longer than {length:,} tokens"
     yield Change(f"--max-model-len {length}", price, {"max_model_len": length})
 

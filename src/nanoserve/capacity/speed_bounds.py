@@ -82,7 +82,7 @@ def decode_floor(
     dense = experts = kv = 0.0
     for number, stage in enumerate(stages):
         is_last = number == len(stages) - 1
-        scale = _stored_share(stage)
+        scale = stage.weights.stored_share
         for group, num_params in stage.weights.params.items():
             num_bytes = num_params * choices.weight_format.group_bits_per_weight(group) / 8 * scale
             if group == "experts":
@@ -105,11 +105,6 @@ def decode_floor(
         "decode floor", f"({expression} + batch * kv_bytes) / bandwidth", "seconds", symbols
     )
     return DecodeFloor(batch, context, formula)
-
-
-def _stored_share(stage: StageBudget) -> float:
-    """Return what the files say over what the formula of the bits says."""
-    return float(stage.weights.formula.symbols.get("file_bytes_share", 1.0))
 
 
 def _is_read(group: str, shape: ModelShape, is_last: bool) -> bool:
@@ -139,7 +134,7 @@ def prefill_bound(query: PlanQuery, choices: PlanChoices, prompt: int) -> Prefil
     symbols: dict[str, Number] = {
         "active_params": _multiplied_params(query.model.shape),
         "prompt": prompt,
-        "ranks": choices.tp,
+        "ranks": choices.tp * choices.pp,  # stages may work on pieces of a prompt at once
         "flops": rate,
         "attention_flop": _attention_flop(query.model.shape, prompt),
         "half_flops": half,

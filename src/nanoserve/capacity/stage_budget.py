@@ -4,6 +4,7 @@ Owns which term comes off which share. The terms are `engine_memory`'s and `rank
 how many requests a pool holds is `cache_cost`.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from nanoserve.capacity.cache_cost import CacheCost
@@ -31,6 +32,7 @@ from nanoserve.spec.model_shape import ModelShape
 
 POOL = "KV pool"
 KEPT_BACK = "kept back"
+LEFT_OVER = "left over"  # beside a pool that follows the slots
 _NOTHING = Interval.exactly(0)
 
 
@@ -62,6 +64,9 @@ class StageBudget:
         lines: Its parts in the order subtracted, the pool last; those inside sum to the total.
         pool: What is left for keys, values and states; negative where nothing is.
         cost: What requests cost in it.
+        is_reserved: Whether the pool has room for every slot's longest request, and no more.
+        refusal: What the engine says where it refuses to start so; empty where it starts, or
+            where nobody could ask it.
     """
 
     weights: RankWeights
@@ -70,6 +75,8 @@ class StageBudget:
     lines: tuple[BudgetLine, ...]
     pool: Interval
     cost: CacheCost
+    is_reserved: bool = False
+    refusal: str = ""
 
     @property
     def usable_bytes(self) -> int:
@@ -87,6 +94,12 @@ def stage_budget(query: PlanQuery, choices: PlanChoices, weights: RankWeights) -
         choices: What it was resolved to.
         weights: Of the stage, on one rank.
     """
+    if query.profile.engine == "nanoserve":
+        from nanoserve.capacity.own_budget import (
+            own_stage,  # the boot's planner: other engines do without
+        )
+
+        return own_stage(query, choices, weights)
     stage = stage_shape(query.model.shape, weights.first_layer, weights.num_layers)
     load = _load(query, choices, stage, is_last=weights.stage == choices.pp - 1)
     layout = _layout(query, weights)
@@ -96,10 +109,7 @@ def stage_budget(query: PlanQuery, choices: PlanChoices, weights: RankWeights) -
         "tensorrt-llm": _divide_tensorrt,
         "llama.cpp": _divide_llama_cpp,
     }
-    if query.profile.engine == "nanoserve":
-        lines = _divide_own(query, choices)
-    else:
-        lines = divide[query.profile.engine](query, load, [_weight_line(weights), *layout])
+    lines = divide[query.profile.engine](query, load, [_weight_line(weights), *layout])
     cost = stage_cost(query, choices, stage)
     return StageBudget(weights, stage, query.gpu.memory_bytes, lines, lines[-1].size, cost)
 
@@ -116,7 +126,7 @@ def utilization_of(query: PlanQuery) -> float:
             query.gpu.memory_bytes,
             query.max_num_batched_tokens,
             query.ranks,
-            query.pp,
+            query.num_stages,
             is_mla=is_mla,
         )
     return 1.0 if query.profile.utilization is None else query.profile.utilization
@@ -204,17 +214,6 @@ def _divide_llama_cpp(
     return _with_pool(query, lines, _left(query, lines), None)
 
 
-def _divide_own(query: PlanQuery, choices: PlanChoices) -> tuple[BudgetLine, ...]:
-    """Return our own server's parts, as its boot plans them."""
-    from nanoserve.capacity.own_budget import (
-        own_parts,  # the boot's planner: other engines do without
-    )
-
-    parts = own_parts(query, choices)
-    lines = [BudgetLine(name, size) for name, size in parts[:-1]]
-    return _with_pool(query, lines, parts[-1][1], None)
-
-
 def _kept_back(query: PlanQuery) -> BudgetLine:
     symbols = {"total": query.gpu.memory_bytes, "utilization": utilization_of(query)}
     formula = compute(KEPT_BACK, "total - floor(utilization * total)", "bytes", symbols)
@@ -227,7 +226,7 @@ def _weight_line(weights: RankWeights) -> BudgetLine:
 
 def _layout(query: PlanQuery, weights: RankWeights) -> list[BudgetLine]:
     """Return what laying the weights out adds, where an engine runs on torch."""
-    if query.profile.engine in ("llama.cpp", "nanoserve"):
+    if query.profile.engine == "llama.cpp":
         return []
     return [BudgetLine(LAYOUT, Interval.exactly(int(weights.layout.value)), weights.layout)]
 
@@ -261,10 +260,15 @@ def _with_pool(
 ) -> tuple[BudgetLine, ...]:
     """Return the lines that are anything, what must fit in the reserve, and the pool."""
     kept = [line for line in lines if line.size != _NOTHING]
-    symbols: dict[str, Number] = {"total": query.gpu.memory_bytes}
-    for line in kept:
-        symbols[line.name.replace(" ", "_")] = line.size.mid
-    formula = compute(POOL, " - ".join(symbols), "bytes", symbols)
+    formula = pool_formula(query.gpu.memory_bytes, kept)
     if graphs is not None and graphs.size != _NOTHING:
         kept.append(graphs)
     return (*kept, BudgetLine(POOL, pool, formula))
+
+
+def pool_formula(total_bytes: int, lines: Iterable[BudgetLine]) -> Formula:
+    """Return the pool as what the lines before it leave."""
+    symbols: dict[str, Number] = {"total": total_bytes}
+    for line in lines:
+        symbols[line.name.replace(" ", "_")] = line.size.mid
+    return compute(POOL, " - ".join(symbols), "bytes", symbols)

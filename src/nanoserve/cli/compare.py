@@ -2,12 +2,11 @@
 
 import json
 from dataclasses import replace
-from typing import Any
 
+from nanoserve.capacity.compare_json import comparison_as_dict
 from nanoserve.capacity.compare_table import compare_lines
-from nanoserve.capacity.comparison import Axes, ComparedPlan, compare, compare_savings, default_axes
+from nanoserve.capacity.comparison import Axes, compare, compare_savings, default_axes
 from nanoserve.capacity.plan_answer import answer
-from nanoserve.capacity.plan_json import plan_as_dict
 from nanoserve.cli.compare_options import CompareOptions
 from nanoserve.cli.plan import DOES_NOT_FIT, FITS, asked_weight_format, gpus_of, query_of
 from nanoserve.cli.plan_options import PlanOptions
@@ -32,7 +31,8 @@ def run_compare(model: str, varied: CompareOptions, common: PlanOptions, *, as_j
     tps = tuple(_whole("--tp", text) for text in _parts("--tp", varied.tp))
     first = answer(query)
     defaults = default_axes(first)
-    formats = tuple(map(asked_weight_format, _parts("--quantization", varied.quantization)))
+    names = _parts("--quantization", varied.quantization)
+    formats = tuple(asked_weight_format(name, query.engine) for name in names)
     axes = Axes(
         gpus=gpus,
         weight_formats=formats or defaults.weight_formats,
@@ -40,25 +40,13 @@ def run_compare(model: str, varied: CompareOptions, common: PlanOptions, *, as_j
         or defaults.kv_cache_dtypes,
         tps=tps,
     )
-    rows = compare(query, axes)
+    rows, savings = compare(query, axes), compare_savings(first)
     if as_json:
-        print(json.dumps([_as_dict(row) for row in rows], indent=2))
+        print(json.dumps(comparison_as_dict(query, rows, savings), indent=2))
     else:
-        print(*compare_lines(rows, compare_savings(first)), sep="\n")
+        print(*compare_lines(rows, savings), sep="\n")
     serves = any(row.plan is not None and row.plan.fits for row in rows)
     return FITS if serves else DOES_NOT_FIT
-
-
-def _as_dict(row: ComparedPlan) -> dict[str, Any]:
-    return {
-        "gpu": row.gpus.gpu.name,
-        "num_gpus": row.gpus.num_gpus,
-        "weights": row.weight_name,
-        "kv_cache": row.kv_name,
-        "tp": row.tp,
-        "refusal": row.refusal or None,
-        "plan": None if row.plan is None else plan_as_dict(row.plan),
-    }
 
 
 def _parts(flag: str, text: str | None) -> tuple[str, ...]:

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from nanoserve.capacity.engine_formats import engine_weight_format
+from nanoserve.capacity.engine_profile import find_profile
 from nanoserve.capacity.plan_answer import PlanAnswer, answer
-from nanoserve.capacity.plan_query import DEFAULT_ENGINE, PlanQuery
+from nanoserve.capacity.plan_query import DEFAULT_ENGINE, HOST_ENGINES, PlanQuery
 from nanoserve.capacity.plan_table import plan_lines
 from nanoserve.capacity.workload import parse_workload
 from nanoserve.cli.plan_options import PlanOptions, SearchOptions
@@ -13,12 +15,12 @@ from nanoserve.errors import DoesNotFitError, OptionError, UnsupportedModelError
 from nanoserve.spec.gpu_names import GpuGroup, find_gpus
 from nanoserve.spec.gpu_spec import custom_gpu, gpu_table, override_gpu
 from nanoserve.spec.planned_model import PlannedModel
-from nanoserve.spec.quant_spec import WeightFormat, find_weight_format
+from nanoserve.spec.quant_spec import WeightFormat
 from nanoserve.spec.read_model import read_planned_model
 from nanoserve.units import GIB, parse_bytes
 
 FITS, DOES_NOT_FIT = 0, DoesNotFitError.exit_code
-_HOST_ENGINES = ("nanoserve", "llama.cpp")
+_HOST = "cpu"  # as --gpu names a machine without one
 
 
 def run_plan(model: str, options: PlanOptions, *, as_json: bool, explain: bool) -> int:
@@ -127,13 +129,16 @@ def query_of(model_name: str, options: PlanOptions) -> PlanQuery:
     model = read_planned_model(model_name)
     group = gpus_of(options)
     is_host = group.gpu.is_host
+    engine = options.engine
+    if engine is None:
+        engine = _host_engine(model) if is_host else DEFAULT_ENGINE
     stored = options.quantization
     return PlanQuery(
         model=model,
         gpu=group.gpu,
         num_gpus=group.num_gpus,
-        engine=options.engine or (_host_engine(model) if is_host else DEFAULT_ENGINE),
-        weight_format=None if stored is None else asked_weight_format(stored),
+        engine=engine,
+        weight_format=None if stored is None else asked_weight_format(stored, engine),
         kv_cache_dtype=options.kv_cache_dtype,
         tp=options.tp,
         pp=options.pp,
@@ -193,7 +198,7 @@ def gpus_of(options: PlanOptions) -> GpuGroup:
     """
     num_bytes = None if options.gpu_mem is None else _bytes("--gpu-mem", options.gpu_mem)
     if options.gpu is not None:
-        group = find_gpus(options.gpu)
+        group = _named_gpus(options.gpu)
     elif num_bytes is not None:
         group = GpuGroup(1, custom_gpu(num_bytes))
     else:
@@ -202,14 +207,28 @@ def gpus_of(options: PlanOptions) -> GpuGroup:
     return GpuGroup(_num_gpus(options, group.num_gpus), gpu)
 
 
-def asked_weight_format(name: str) -> WeightFormat:
-    """Return the format that `--quantization` names.
+def _named_gpus(text: str) -> GpuGroup:
+    """Return the GPUs of a name, or this machine without its GPUs under the name of `_HOST`."""
+    name = text.strip().casefold()
+    if name == _HOST:
+        return GpuGroup(1, machine_memory())
+    if not name or name.split()[-1].endswith(f"x{_HOST}") or name.split()[-1] == _HOST:
+        message = (
+            f"--gpu {text[:40]!r}: name a GPU, as in --gpu h100 or --gpu '2x h100' (--list-gpus "
+            f"has them all), or --gpu {_HOST} for this one machine's memory."
+        )
+        raise OptionError(message)
+    return find_gpus(text)
+
+
+def asked_weight_format(name: str, engine: str) -> WeightFormat | None:
+    """Return the format that `--quantization` names; None for weights as they come.
 
     Raises:
-        OptionError: There is none of that name.
+        OptionError: There is none of that name, or the engine is not known.
     """
     try:
-        return find_weight_format(name)
+        return engine_weight_format(find_profile(engine).engine, name)
     except UnsupportedModelError as error:
         message = f"--quantization: {error}"
         raise OptionError(message) from None
@@ -233,8 +252,8 @@ def _host_engine(model: PlannedModel) -> str:
     try:
         served_spec(model)
     except UnsupportedModelError:
-        return _HOST_ENGINES[1]
-    return _HOST_ENGINES[0]
+        return HOST_ENGINES[1]
+    return HOST_ENGINES[0]
 
 
 def _bytes(flag: str, text: str) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from nanoserve.capacity.plan_answer import PlanAnswer
 from nanoserve.capacity.plan_chart import LengthFit, fit_by_length, missing_bytes, stack_parts
 from nanoserve.capacity.plan_table import headline
-from nanoserve.capacity.stage_budget import KEPT_BACK
+from nanoserve.capacity.stage_budget import KEPT_BACK, LEFT_OVER
 from nanoserve.units import GIB
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ _COLOURS = {
     "activations": "#CC79A7",
     "outside the allocator": "#56B4E9",
     "CUDA graphs": "#D55E00",
+    "recorded steps": "#D55E00",
+    "this process at start": "#56B4E9",
+    LEFT_OVER: "#DDDDDD",
 }
 _OTHER_COLOUR = "#F0E442"
 _POOL_COLOUR = "#009E73"

@@ -15,6 +15,7 @@ _TIMEOUT_S = 10.0
 # Of what the driver's tool prints, CUDA reports a little less. Source: gpus.csv, the cards of
 # evidence mib+cuda.
 _CUDA_SHARE = 0.985
+_PROCESSOR_FLAGS = {"bf16": {"avx512_bf16", "amx_bf16", "bf16"}, "amx": {"amx_tile"}}
 
 
 def machine_gpus(ask: Callable[[], str] | None = None) -> GpuGroup | None:
@@ -43,18 +44,22 @@ def machine_memory() -> GpuSpec:
     except (OSError, NanoserveError) as error:
         message = f"this machine does not say what memory it has ({error}): give --gpu."
         raise NanoserveError(message) from None
+    from nanoserve.kernels.kernel_build import find_compiler  # plans for a named card do without
+
     spec = _renamed(custom_gpu(num_bytes), "this machine's memory", "free now")
-    kind = "host-bf16" if _has_bf16(Path("/proc/cpuinfo")) else "host"
-    return replace(spec, compute_capability=kind)
+    has = processor_has(Path("/proc/cpuinfo"))
+    if find_compiler() is not None:
+        has |= {"native"}
+    return replace(spec, compute_capability="host", host_has=has)
 
 
-def _has_bf16(cpuinfo: Path) -> bool:
-    """Whether the processor says that it multiplies bfloat16."""
+def processor_has(cpuinfo: Path) -> frozenset[str]:
+    """Return what the processor says it has, as `GpuSpec.host_has` names it."""
     try:
-        words = cpuinfo.read_text(encoding="utf-8", errors="replace").split()
+        words = set(cpuinfo.read_text(encoding="utf-8", errors="replace").split())
     except OSError:
-        return False
-    return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(words)
+        return frozenset()
+    return frozenset(name for name, flags in _PROCESSOR_FLAGS.items() if words & flags)
 
 
 def _ask_driver() -> str:

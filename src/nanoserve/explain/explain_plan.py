@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from nanoserve.capacity.engine_profile import version_numbers
+from nanoserve.capacity.engine_versions import is_released
 from nanoserve.capacity.plan_answer import PlanAnswer, answer
 from nanoserve.capacity.plan_query import DEFAULT_ENGINE, PlanQuery
+from nanoserve.capacity.remedies import kv_spellings
 from nanoserve.errors import NanoserveError
 from nanoserve.explain.boot_outcome import OutcomeKind
 from nanoserve.explain.engine_flags import engine_flag
@@ -63,7 +65,8 @@ def with_plan(explanation: Explanation, model: PlannedModel, gpu: GpuSpec) -> Ex
 def _query(boot: LoggedBoot, model: PlannedModel, gpu: GpuSpec) -> PlanQuery:
     """Ask for what the log says was asked for."""
     engine, error = boot.engine or DEFAULT_ENGINE, boot.error
-    is_release = engine == "vllm" and boot.version and version_numbers(boot.version)
+    numbers = version_numbers(boot.version or "") if engine == "vllm" else None
+    is_release = numbers is not None and is_released(engine, numbers)
     return PlanQuery(
         model=model,
         gpu=gpu if boot.total_bytes is None else replace(gpu, memory_bytes=boot.total_bytes),
@@ -97,7 +100,8 @@ def _lighter(query: PlanQuery, plan: PlanAnswer) -> Iterator[_Variant]:
     if 0 < plan.longest_fit < plan.max_model_len:
         shorter = replace(query, max_model_len=plan.longest_fit)
         yield _Variant(engine_flag(engine, "length", plan.longest_fit), shorter)
-    yield _Variant(engine_flag(engine, "eight bits"), replace(query, kv_cache_dtype="fp8"))
+    for kv in kv_spellings(query)[:1]:
+        yield _Variant(engine_flag(engine, "eight bits"), replace(query, kv_cache_dtype=kv))
     flag = _EIGHT_BIT_WEIGHTS.get(engine)
     if plan.choices.weight_format.name in ("bf16", "fp16"):
         yield _Variant(flag, replace(query, weight_format=find_weight_format("fp8")))

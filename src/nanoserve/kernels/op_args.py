@@ -11,10 +11,6 @@ _POINTER, _INT, _DOUBLE = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 
 # As `csrc/ops.h` numbers them; the last two are for K and V alone.
 DTYPES = ("float32", "bfloat16", "float16", "int8", "float8_e4m3fn")
-PARTITION_KEYS = 256  # keys of a long context that one task attends to; fixed, so that a
-# request's result depends on no other request
-MAX_HEAD_DIM = 256
-MAX_GROUP = 64  # query heads of one KV head
 
 
 class OpArgs(ctypes.Structure):

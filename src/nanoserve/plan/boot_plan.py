@@ -103,13 +103,13 @@ def plan_boot(
 
     def attempt(changed: EngineOptions) -> PlanError | OptionError | None:
         try:
-            _plan(spec, changed, device, facts)
+            plan_once(spec, changed, device, facts)
         except (PlanError, OptionError) as error:
             return error
         return None
 
     try:
-        return _plan(spec, options, device, facts)
+        return plan_once(spec, options, device, facts)
     except DoesNotFitError as error:
         choices = choose(spec, options, device, facts.is_native)
         demand = pool_demand(spec, options, choices)
@@ -167,9 +167,16 @@ def replan_kv_pool(
     return plan_kv_pool(demand, num_blocks, pool.sized_by, room)
 
 
-def _plan(
+def plan_once(
     spec: ModelSpec, options: EngineOptions, device: DeviceFacts, backend: BackendFacts
 ) -> BootPlan:
+    """Decide as `plan_boot` does, without advice where it does not fit.
+
+    Raises:
+        OptionError: As `plan_boot`.
+        DoesNotFitError: The plan needs more than there is.
+        CaptureTooSmall: Not one decode step can be recorded.
+    """
     _check_kv_cache_dtype(options, backend)
     choices = choose(spec, options, device, backend.is_native)
     demand = pool_demand(spec, options, choices)

@@ -25,6 +25,7 @@ def gguf_model(path: Path) -> PlannedModel:
         file_bytes=sum(tensor.num_bytes for tensor in file.tensors.values()),
         quant_method="gguf",
         path=str(path),
+        gguf=file,
     )
 
 

@@ -30,8 +30,8 @@ class GpuSpec:
     Attributes:
         name: As people call it, e.g. `H100 SXM`.
         driver_name: As the driver calls it; empty where nobody noted it.
-        compute_capability: `9.0` for CUDA, `gfx942` for ROCm; `host` for a machine's memory,
-            `host-bf16` where its processor multiplies bfloat16; empty for a custom device.
+        compute_capability: `9.0` for CUDA, `gfx942` for ROCm; `host` for a machine's memory;
+            empty for a custom device.
         memory_bytes: Total as CUDA (or HIP) reports it, below what the box says.
         bandwidth: Bytes per second of device memory; None where unknown.
         half_flops: Dense FLOP/s in bf16, or in fp16 on a card without bf16; None if unknown.
@@ -43,6 +43,9 @@ class GpuSpec:
         evidence: How the memory figure is known: `mib+cuda` and `cuda` were logged by a
             framework, `mib` by the driver's tool, `est` is estimated, `stated` by the user.
         source: Where the figures come from.
+        nominal_gb: What the box says; 0 for what has none.
+        host_has: Of a machine: `bf16` where its processor multiplies bfloat16, `amx` where it
+            has a matrix unit, `native` where our native operators run, built or to be built.
     """
 
     name: str
@@ -59,11 +62,12 @@ class GpuSpec:
     evidence: str
     source: str
     nominal_gb: int = 0
+    host_has: frozenset[str] = frozenset()
 
     @property
     def is_host(self) -> bool:
         """Whether it is a machine's memory rather than a GPU's."""
-        return self.compute_capability.startswith("host")
+        return self.compute_capability == "host"
 
     @property
     def has_fp8_units(self) -> bool:

@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from nanoserve.spec.model_shape import ModelShape
 from nanoserve.spec.quant_spec import FULL_PRECISION, WeightFormat
+
+if TYPE_CHECKING:  # 15 ms that other models do without
+    from nanoserve.spec.gguf_file import GGUFFile
 
 WeightSource = Literal["config", "safetensors headers", "GGUF header"]
 
@@ -25,6 +28,7 @@ class PlannedModel:
         config: The object in config.json, for our own engine; None for a GGUF file.
         path: Where it lies; None for a preset.
         kept: Patterns of single modules that the checkpoint leaves in 16 bits.
+        gguf: The header of a GGUF file, for our own engine; None for other models.
     """
 
     name: str
@@ -37,3 +41,4 @@ class PlannedModel:
     config: Mapping[str, Any] | None = None
     path: str | None = None
     kept: tuple[str, ...] = ()
+    gguf: "GGUFFile | None" = None

@@ -15,7 +15,7 @@ from nanoserve.spec.family import Family
 from nanoserve.spec.family_index import FAMILY_NAMES, find_family
 from nanoserve.spec.model_shape import LayerShape, ModelShape, Weight
 from nanoserve.spec.shape_fields import hidden_size, shape_fields, stated_flag
-from nanoserve.spec.tower_counts import TOWERS
+from nanoserve.spec.towers import read_towers
 from nanoserve.spec.weight_parts import join, linear, norm, norm_layer
 
 _TEXT_SECTIONS = ("text_config", "llm_config", "language_config")
@@ -76,7 +76,6 @@ _ARITHMETIC = (  # keys that change the sizes of any family that has them
     "moe_latent_size",
     "zero_expert_num",
 )
-_WITH_VISION = frozenset({*TOWERS, "gemma3n", "phi3_v"})
 
 
 def read_model_shape(config: Mapping[str, Any], path: str) -> ModelShape:
@@ -100,7 +99,7 @@ def read_model_shape(config: Mapping[str, Any], path: str) -> ModelShape:
         defaults = {**defaults, **_NESTED_DEFAULTS.get(kind, {})}
     fields = shape_fields(text_config, path, defaults)
     is_tied = _is_tied(outer, fields)
-    tower, uncounted = _towers(outer, hidden_size(fields))
+    tower, uncounted = read_towers(outer, hidden_size(fields))
     layers = _layers(fields, family)
     unread = fields.unread(_ARITHMETIC)
     if unread is not None:
@@ -183,22 +182,6 @@ def _outer_weights(fields: ConfigFields, family: Family, is_tied: bool) -> tuple
 def _is_tied(outer: ConfigFields, fields: ConfigFields) -> bool:
     source = outer if outer.has("tie_word_embeddings") else fields
     return source.flag("tie_word_embeddings")
-
-
-def _towers(outer: ConfigFields, text_size: int) -> tuple[tuple[Weight, ...], tuple[str, ...]]:
-    """Return the towers' weights, and the names of those that cannot be counted."""
-    kind = outer.text("model_type", "")
-    count = TOWERS.get(kind)
-    vision = outer.section("vision_config")
-    if vision is not None and count is not None:
-        counted: tuple[Weight, ...] = (Weight("tower", count(vision, text_size)),)
-    else:
-        counted = ()
-    has_vision = vision is not None or kind in _WITH_VISION
-    uncounted = ["vision"] if has_vision and not counted else []
-    if outer.has("audio_config"):
-        uncounted.append("audio")
-    return counted, tuple(uncounted)
 
 
 def _encoder_tokens(fields: ConfigFields) -> int | None:

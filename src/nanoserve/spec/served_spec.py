@@ -1,8 +1,5 @@
 """A planned model as our own decoder needs it, if it serves it at all."""
 
-from pathlib import Path
-
-from nanoserve.spec.gguf_file import read_gguf
 from nanoserve.spec.gguf_spec import spec_from_gguf
 from nanoserve.spec.hf_config import spec_from_hf_config
 from nanoserve.spec.model_spec import ModelSpec
@@ -16,6 +13,6 @@ def served_spec(model: PlannedModel) -> ModelSpec:
         UnsupportedModelError: The decoder does not serve it; says what is in the way.
         CorruptFileError: A key is missing or out of bounds.
     """
-    if model.config is None and model.path is not None:
-        return spec_from_gguf(read_gguf(Path(model.path)))
+    if model.gguf is not None:
+        return spec_from_gguf(model.gguf)
     return spec_from_hf_config(model.config or {}, model.name)

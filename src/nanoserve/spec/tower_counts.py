@@ -253,3 +253,20 @@ TOWERS: Mapping[str, CountTower] = {
     "mllama": _mllama,
     "step3p7": _step3,
 }
+
+
+def _phi3_vision(text_size: int) -> int:
+    """Phi-3-vision and 3.5: CLIP ViT-L/14 of 336 pixels, two separators, two projections.
+
+    Source: the published modelling file: the tower's sizes stand there, not in the config, and
+    four of its rows are projected as one. Its total is the checkpoint's, 4,146,621,440.
+    """
+    size, side = 1024, 336 // 14
+    vit = _Vit(size, 4096, size, True, True, False, 4 * size)
+    count = 24 * vit.layer() + size + 3 * 14 * 14 * size + (side * side + 1) * size + 4 * size
+    return count + 2 * 4 * size + _mlp(4 * size, text_size, text_size)
+
+
+FIXED_TOWERS: Mapping[str, Callable[[int], int]] = {  # by the width of the text model alone
+    "phi3_v": _phi3_vision,
+}

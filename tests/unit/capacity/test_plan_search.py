@@ -3,6 +3,7 @@
 import pytest
 
 from nanoserve.capacity.compare_table import search_lines
+from nanoserve.capacity.own_slots import with_slots_for
 from nanoserve.capacity.plan_answer import PlanAnswer, answer
 from nanoserve.capacity.plan_json import search_as_dict
 from nanoserve.capacity.plan_query import PlanQuery
@@ -138,12 +139,13 @@ def test_enough_is_said_of_the_users_asked_for() -> None:
 
 
 def test_our_own_server_is_searched_without_ranks_or_formats() -> None:
-    """What it would refuse is no candidate: copies are."""
+    """What it would refuse is no candidate: copies with as many slots as each has room for are."""
     query = PlanQuery(model=read_planned_model("qwen3-8b"), gpu=find_gpu("h100"),
                       engine="nanoserve")  # fmt: skip
     plan = answer(query)
+    each = served_users(with_slots_for(plan))
 
-    gpus = find(plan, "gpus", 3 * served_users(plan)).best
+    gpus = find(plan, "gpus", 3 * each).best
     assert gpus is not None
     assert (gpus.figure, gpus.plan.choices.tp) == (3, 1)
     assert len(find(plan, "precision", 1 << 20).candidates) == 1

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nanoserve.capacity.plan_answer import PlanAnswer, answer
 from nanoserve.capacity.plan_query import PlanQuery
-from nanoserve.capacity.remedies import coarser_weights, kv_spelling, remedies
+from nanoserve.capacity.remedies import coarser_weights, kv_spellings, remedies
 from nanoserve.spec.gpu_names import find_gpu
 from nanoserve.spec.quant_spec import find_weight_format
 from nanoserve.spec.read_model import read_planned_model
@@ -54,18 +54,18 @@ def test_two_changes_are_offered_where_one_is_not_enough() -> None:
 @pytest.mark.parametrize(
     ("engine", "kv"),
     [
-        ("vllm", "fp8"),
-        ("sglang", "fp8"),
-        ("tensorrt-llm", "fp8"),
-        ("llama.cpp", "q8_0"),
-        ("nanoserve", None),
+        ("vllm", ("fp8",)),
+        ("sglang", ("fp8",)),
+        ("tensorrt-llm", ("fp8",)),
+        ("llama.cpp", ("q8_0",)),
+        ("nanoserve", ()),
     ],
 )
-def test_each_engine_has_its_spelling(engine: str, kv: str | None) -> None:
+def test_each_engine_has_its_spelling(engine: str, kv: tuple[str, ...]) -> None:
     """8-bit keys and values are asked for as the engine writes them, or not at all."""
     plan = planned("llama-3.1-8b", "h100", engine=engine)
 
-    assert kv_spelling(plan.query) == kv
+    assert kv_spellings(plan.query) == kv
 
 
 def test_weights_are_only_made_coarser() -> None:

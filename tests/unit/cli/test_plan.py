@@ -202,6 +202,24 @@ def test_a_gpu_that_nobody_listed() -> None:
         (["llama-3.1-8b", "--gpu", "2x h100", "--num-gpus", "4"], "give one of them"),
         (["gemma-3-27b", "--gpu", "h100", "--engine", "nanoserve"], "architecture"),
         (["llama-3.1-8b", "--gpu", "2x h100", "--engine", "nanoserve"], "on one GPU"),
+        (["llama-3.1-8b", "--gpu", "", "--engine", "vllm"], "name a GPU, as in --gpu h100"),
+        (["llama-3.1-8b", "--gpu", "2x cpu"], "this one machine's memory"),
+        (["llama-3.1-8b", "--gpu", "h100", "--engine", ""], "--engine ''"),
+        (["llama-3.1-8b", "--gpu", "h100", "--engine", "vllm@99"], "up to 0.33"),
+        (["llama-3.1-8b", "--gpu", "cpu", "--engine", "vllm"], "planned on GPUs alone"),
+        (["llama-3.1-8b", "--gpu", "2x h100", "--engine", "llama.cpp", "--tp", "2"], "row and"),
+        (
+            ["llama-3.1-8b", "--gpu", "h100", "--engine", "nanoserve", "--quantization", "awq"],
+            "int8, int4",
+        ),
+        (
+            ["llama-3.1-8b", "--gpu", "h100", "--engine", "nanoserve", "--quantization", "int4"],
+            "--gpu cpu",
+        ),
+        (
+            ["llama-3.1-8b", "--gpu", "h100", "--engine", "nanoserve", "--kv-cache-dtype", "fp8"],
+            "--gpu cpu",
+        ),
         ([], "Give a model"),
     ],
 )
@@ -278,6 +296,22 @@ PAGE = (ROOT / "docs" / "planner.md").read_text()
 def test_the_pages_example_is_what_is_printed() -> None:
     """docs/planner.md shows the output of its own command."""
     command, _, shown = PAGE.partition("$ nanoserve plan ")[2].partition("\n")
+
+    assert run(*command.split()).output.strip() == shown.partition("```")[0].strip()
+
+
+def test_the_pages_own_example_is_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So does the plan of our own server on a CPU, whatever machine this is."""
+    host = replace(
+        custom_gpu(64 * GIB),
+        name="this machine's memory",
+        compute_capability="host",
+        host_has=frozenset({"bf16", "native"}),
+    )
+    monkeypatch.setattr(plan_command, "machine_gpus", lambda: None)
+    monkeypatch.setattr(plan_command, "machine_memory", lambda: host)
+    section = PAGE.partition("## Our own server")[2]
+    command, _, shown = section.partition("$ nanoserve plan ")[2].partition("\n")
 
     assert run(*command.split()).output.strip() == shown.partition("```")[0].strip()
 

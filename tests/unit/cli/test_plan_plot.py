@@ -88,7 +88,7 @@ def test_a_part_has_one_colour_in_every_engines_picture(tmp_path: Path) -> None:
 
 def test_a_machine_is_no_gpu(tmp_path: Path) -> None:
     """A plan of the host's memory says whose it is; what fits is not said to run."""
-    host = replace(find_gpu("rtx 4090"), compute_capability="host-bf16")
+    host = replace(find_gpu("rtx 4090"), compute_capability="host")
     query = PlanQuery(model=read_planned_model("qwen3-0.6b"), gpu=host, engine="nanoserve")
     write_plot(answer(query), tmp_path / "plan.svg")
 

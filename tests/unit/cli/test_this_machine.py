@@ -1,8 +1,10 @@
 """What this machine has, as the driver's tool prints it."""
 
+from pathlib import Path
+
 import pytest
 
-from nanoserve.cli.this_machine import machine_gpus, machine_memory
+from nanoserve.cli.this_machine import machine_gpus, machine_memory, processor_has
 from nanoserve.units import GIB, MIB
 
 
@@ -37,3 +39,27 @@ def test_memory_of_this_machine() -> None:
     assert gpu.memory_bytes > 0
     assert gpu.name == "this machine's memory"
     assert gpu.is_host
+
+
+@pytest.mark.parametrize(
+    ("flags", "has"),
+    [
+        ("fpu avx512f avx512_bf16 avx512_vnni", {"bf16"}),
+        ("fpu amx_bf16 amx_tile amx_int8", {"bf16", "amx"}),
+        ("fpu avx2", set()),
+    ],
+)
+def test_what_the_processor_has(flags: str, has: set[str], tmp_path: Path) -> None:
+    """Its own words say whether bfloat16 has hardware, and whether there is a matrix unit."""
+    (tmp_path / "cpuinfo").write_text(f"processor : 0\nflags\t\t: {flags}\n")
+
+    assert processor_has(tmp_path / "cpuinfo") == has
+    assert processor_has(tmp_path / "nobody") == set()
+
+
+def test_native_operators_need_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are there, or can be built, where there is one."""
+    monkeypatch.setattr("nanoserve.kernels.kernel_build.find_compiler", lambda: None)
+    assert "native" not in machine_memory().host_has
+    monkeypatch.setattr("nanoserve.kernels.kernel_build.find_compiler", lambda: "c++")
+    assert "native" in machine_memory().host_has

@@ -57,3 +57,29 @@ def test_what_cannot_be_planned_is_said() -> None:
 
     assert "could not be planned as the log has it" in explanation.notes[-1]
     assert explanation.outcome.kind == "no room for pool"
+
+
+def test_each_engine_is_planned_with_formats_it_has() -> None:
+    """llama.cpp knows no fp8: its own 8 bits are tried, and the plan is no refusal."""
+    log = (
+        "llama_model_load: error loading model\n"
+        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 40000.00 MiB on device 0: "
+        "cudaMalloc failed: out of memory\n"
+    )
+    card = find_gpu("RTX 4090")
+    explained = with_plan(
+        explain_log(log, card.memory_bytes), read_planned_model("llama-3.1-8b"), card
+    )
+
+    assert "A plan of meta-llama/Llama-3.1-8B-Instruct on RTX 4090 says" in explained.notes[-1]
+
+
+def test_a_version_that_nobody_knows_is_planned_as_the_newest() -> None:
+    """A log of a fork may state any number; that is no reason to plan nothing."""
+    log = START.format(length=8192).replace("v0.11.0", "v7.3.1") + NO_ROOM
+    card = find_gpu("RTX 4080")
+    explained = with_plan(
+        explain_log(log, card.memory_bytes), read_planned_model("llama-3.1-8b"), card
+    )
+
+    assert not any("could not be planned" in note for note in explained.notes)

@@ -126,6 +126,23 @@ def test_towers_that_cannot_be_counted_are_named() -> None:
     assert count_parameters(shape).tower == 0
 
 
+@pytest.mark.parametrize(
+    ("part", "names"),
+    [
+        ({"visual": {"width": 1664}}, ("vision",)),
+        ({"mm_vision_tower": "openai/clip-vit-large-patch14-336"}, ("vision",)),
+        ({"vision_config": {"hidden_size": 8}}, ("vision",)),
+        ({"audio_processor": {"name": "cascades"}, "img_processor": {"a": 1}}, ("vision", "audio")),
+        ({"talker_config": {"a": 1}}, ("speech output",)),
+        ({"thinker_config": TINY | {"audio_config": {"a": 1}}}, ("audio",)),
+        ({"vision_config": None, "audio_config": {}, "mm_vision_tower": ""}, ()),
+    ],
+)
+def test_no_part_is_dropped_in_silence(part: dict[str, Any], names: tuple[str, ...]) -> None:
+    """Whatever a config calls a tower, the shape names what was not counted."""
+    assert read_model_shape(TINY | part, "c").uncounted == names
+
+
 def test_the_context_may_be_unbounded() -> None:
     """A recurrent model without a longest context has none."""
     config = {
