@@ -23,6 +23,22 @@ def random_packed(
 
 def quantized_activations(x: Tensor, group_size: int) -> Tensor:
     """Return what is left of [T, in] after 8 bits with a scale per group, in float64."""
+    steps, scale = _steps(x, group_size)
+    return (steps.round() * scale).flatten(1)
+
+
+def undecided_activations(x: Tensor, group_size: int) -> Tensor:
+    """Return the step, [T, in], of each activation whose 8 bits float32 may round either way.
+
+    In float32 an activation over its scale, at most 127, is off by three roundings of
+    2**-24 at most; where it lies that near a middle it may go to the other integer. 0 elsewhere.
+    """
+    steps, scale = _steps(x, group_size)
+    is_undecided = (steps - steps.floor() - 0.5).abs() <= 127 * 3 * 2.0**-24
+    return (is_undecided * scale).flatten(1)
+
+
+def _steps(x: Tensor, group_size: int) -> tuple[Tensor, Tensor]:
     groups = x.double().view(len(x), -1, group_size)
     scale = (groups.abs().amax(dim=2, keepdim=True) / 127).clamp(min=1e-300)
-    return ((groups / scale).round() * scale).flatten(1)
+    return groups / scale, scale

@@ -129,6 +129,7 @@ def test_long_prompt_is_refused_with_numbers(server: Server) -> None:
 
 def test_health_and_memory_show_the_boot(server: Server) -> None:
     """The running process says what was planned, what was measured and what it has done."""
+    httpx.post(f"{server.url}/v1/completions", json={"prompt": CAPITAL, "max_tokens": 4})
     health = httpx.get(f"{server.url}/health").json()
     memory = httpx.get(f"{server.url}/memory").json()
 

@@ -9,7 +9,7 @@ from nanoserve.engine.engine_core import EngineCore
 from nanoserve.engine.interface import GenerationRequest, OutputDelta
 from nanoserve.sched.scheduler import Scheduler
 from nanoserve.sched.step import FinishReason, StepExecution, StepMode, StepPlan, StepResult
-from nanoserve.sched.step_pace import MIN_CHUNK, StepPace
+from nanoserve.sched.step_pace import StepPace
 from tests.builders import (
     AsciiRunner,
     FailingRunner,
@@ -381,4 +381,5 @@ def test_the_scheduler_is_told_what_a_step_cost() -> None:
 
     running = scheduler.request("b")
     assert running is not None
-    assert running.num_computed_tokens == MIN_CHUNK  # not all: half a second is a few tokens
+    # One prompt beside one decode gets four times its half second: 20 tokens, in eights.
+    assert running.num_computed_tokens in (16, 24)
