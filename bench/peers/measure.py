@@ -26,7 +26,7 @@ START_TIMEOUT_S = 400.0
 _LENGTHS = "128"
 _TTFT_PROMPT, _NUM_TTFTS = 512, 5
 _PREFIX, _TAIL, _NUM_PREFIXES = 1500, 16, 3
-_RUNNERS, _RUNNER_TOKENS = 8, 1024
+_RUNNERS, _RUNNER_TOKENS = 8, 1900  # more than a run lasts: no stream's prompt disturbs others
 _INTRUDER_TOKENS, _INTRUDER_EVERY_S, _NUM_INTRUDERS, _QUIET_S = 2000, 4.0, 4, 6.0
 
 _QUIET_FRACTION, _MAX_ATTEMPTS = 0.1, 2  # of a core that other processes may take meanwhile

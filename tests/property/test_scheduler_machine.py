@@ -16,6 +16,7 @@ from nanoserve.errors import PromptTooLongError
 from nanoserve.sched.admission import EngineLimits
 from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.sched.step import FinishReason, StepPlan
+from nanoserve.sched.step_cost import StepSize
 from nanoserve.sched.step_pace import StepPace
 from tests.sched_driver import SchedDriver, expected_output
 from tests.strategies import engine_limits, prompts, sampling_params
@@ -92,8 +93,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         """Steps took so long: from now on prompts may be read in smaller pieces."""
         for driver in (self.driver, self.twin):
             assert driver.scheduler.pace is not None
-            driver.scheduler.pace.observe(0, num_tokens, num_tokens * token_s)
-            driver.scheduler.pace.observe(1, 0, 0.01)
+            driver.scheduler.pace.observe(StepSize(0, num_tokens), num_tokens * token_s)
+            driver.scheduler.pace.observe(StepSize(1), 0.01)
 
     @rule(num_steps=st.integers(2, 12))
     def run(self, num_steps: int) -> None:

@@ -147,7 +147,7 @@ class ServeReport:
         if start_s is None:
             return {}
         intruders = [record for record in self.answered if record.kind == "intruder"]
-        quiet_s = percentile(self.gaps_s(before_s=start_s), 0.99)
+        quiet_s = percentile(self.gaps_s(after_s=self._settled_s(start_s), before_s=start_s), 0.99)
         disturbed_s = percentile(self.gaps_s(after_s=start_s), 0.99)
         return {
             "quiet_itl_p99_ms": round(1e3 * quiet_s, 3),
@@ -156,6 +156,14 @@ class ServeReport:
             "disturbed_over_quiet": round(disturbed_s / quiet_s, 3) if quiet_s else None,
             **_percentiles("intruder_ttft", [record.ttft_s for record in intruders]),
         }
+
+    def _settled_s(self, start_s: float) -> float:
+        """Return when the last stream that began before `start_s` had its first token.
+
+        Until then streams wait for each other's prompts, which is not quiet.
+        """
+        firsts = (record.event_times_s[0] for record in self.streams if record.event_times_s)
+        return max((first for first in firsts if first < start_s), default=0.0)
 
     def _interference_lines(self, f: Mapping[str, Any]) -> list[str]:
         if self.first_intruder_s is None:

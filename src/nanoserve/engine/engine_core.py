@@ -18,6 +18,7 @@ from nanoserve.engine.step_trace import StepSink, StepTrace
 from nanoserve.errors import InvariantError
 from nanoserve.sched.scheduler import Scheduler
 from nanoserve.sched.step import FinishReason, StepPlan, StepResult, TokenEvent, TokenLogprobs
+from nanoserve.sched.step_cost import StepSize
 
 logger = logging.getLogger(__name__)
 
@@ -135,8 +136,7 @@ class EngineCore:
 
     def _pace(self, plan: StepPlan, seconds: float) -> None:
         if self._scheduler.pace is not None:
-            num_decodes = sum(len(part.token_ids) == 1 for part in plan.scheduled)
-            self._scheduler.pace.observe(num_decodes, plan.num_tokens - num_decodes, seconds)
+            self._scheduler.pace.observe(StepSize.of(plan), seconds)
 
     def _trace_step(self, plan: StepPlan, result: StepResult) -> None:
         ended, self._ended = self._ended, []

@@ -1,17 +1,63 @@
-"""What a step costs, learned from steps: seconds = fixed + per decode + per prompt token.
+"""What a step costs, learned from steps.
 
-Steps of about the same decodes and tokens are one kind, and a kind is remembered until steps
-of it are seen again: a server that has long read prompts in pieces of one size still knows
-what others cost. Least squares over the kinds. Is told seconds and reads no clock.
+```
+seconds = fixed + a for each decode + b for each prompt token + c for each key it attends to
+```
+
+Steps of about the same size are one kind, and a kind is remembered until steps of it are seen
+again: a server that has long read prompts in pieces of one size still knows what others cost.
+Least squares over the kinds. Is told seconds and reads no clock.
 """
+
+from dataclasses import dataclass
+
+from nanoserve.sched.step import StepPlan
 
 _NEWS = 0.25  # share of a new step in what its kind is remembered by
 _STALL = 4.0  # a step that takes so many times what its kind took is a stall, and counts as that
 _RIDGE = 1e-6  # of all there is: keeps what no kind tells apart near zero
-_SCALES = (1.0, 16.0, 128.0)  # of one, decodes and tokens, so that the three are of one size
+# Of one, decodes, tokens and keys, so that all are of one size.
+_SCALES = (1.0, 16.0, 128.0, 131072.0)
+_NUM_COSTS = len(_SCALES)
 _LEAST_S = 1e-6  # less than any step takes
 
 Row = list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class StepSize:
+    """What the cost of a step depends on.
+
+    Attributes:
+        num_decodes: Answers it goes on with.
+        num_prompt_tokens: Tokens of prompts it reads.
+        num_keys: Keys that these attend to, summed over the tokens.
+    """
+
+    num_decodes: int
+    num_prompt_tokens: int = 0
+    num_keys: int = 0
+
+    @classmethod
+    def of(cls, plan: StepPlan) -> "StepSize":
+        """Return the size of a step that is planned."""
+        chunks = [part for part in plan.scheduled if len(part.token_ids) > 1]
+        num_tokens = sum(len(part.token_ids) for part in chunks)
+        num_keys = sum(
+            len(part.token_ids) * (part.num_computed_tokens + part.context_len + 1) // 2
+            for part in chunks
+        )
+        return cls(len(plan.scheduled) - len(chunks), num_tokens, num_keys)
+
+    @property
+    def kind(self) -> tuple[int, ...]:
+        """The same for steps of about the same size."""
+        return tuple(number.bit_length() for number in self.numbers)
+
+    @property
+    def numbers(self) -> tuple[int, int, int]:
+        """All three."""
+        return self.num_decodes, self.num_prompt_tokens, self.num_keys
 
 
 class StepCost:
@@ -19,43 +65,46 @@ class StepCost:
 
     def __init__(self) -> None:
         """Start without a step."""
-        self._kinds: dict[tuple[int, int], Row] = {}  # decodes, tokens and seconds of each
+        self._kinds: dict[tuple[int, ...], Row] = {}  # numbers and seconds of each
         self._costs: Row | None = None  # worked out when asked for
 
-    def observe(self, num_decodes: int, num_prompt_tokens: int, seconds: float) -> None:
-        """Take in a step.
-
-        Args:
-            num_decodes: Answers it went on with.
-            num_prompt_tokens: Tokens of prompts it read.
-            seconds: From plan to sampled tokens.
-        """
-        kind = (num_decodes.bit_length(), num_prompt_tokens.bit_length())
-        known = self._kinds.get(kind)
+    def observe(self, size: StepSize, seconds: float) -> None:
+        """Take in a step, and its seconds from plan to sampled tokens."""
+        known = self._kinds.get(size.kind)
         if known is None:
-            known = [float(num_decodes), float(num_prompt_tokens), max(seconds, _LEAST_S)]
-            self._kinds[kind] = known
-        new = (num_decodes, num_prompt_tokens, max(min(seconds, _STALL * known[2]), _LEAST_S))
+            known = [*map(float, size.numbers), max(seconds, _LEAST_S)]
+            self._kinds[size.kind] = known
+        new = (*size.numbers, max(min(seconds, _STALL * known[-1]), _LEAST_S))
         for index, value in enumerate(new):
             known[index] += _NEWS * (value - known[index])
         self._costs = None
 
     def decode_s(self, num_decodes: int) -> float:
-        """Return the seconds of a step of so many decodes alone; 0 before any was seen."""
-        fixed, decode, _ = self._fitted()
-        return max(0.0, fixed + decode * num_decodes / _SCALES[1])
+        """Return the seconds of a step of so many decodes alone; 0 before any was seen.
 
-    def token_s(self) -> float:
-        """Return what a prompt token adds; 0 before any was seen."""
-        return max(0.0, self._fitted()[2] / _SCALES[2])
+        Where about as many were alone in a step, what they took counts, and the fit only for
+        how many more or fewer they were.
+        """
+        fixed, decode, *_ = self._fitted()
+        known = self._kinds.get(StepSize(num_decodes).kind)
+        if known is None:
+            return max(0.0, fixed + decode * num_decodes / _SCALES[1])
+        return max(0.0, known[-1] + decode * (num_decodes - known[0]) / _SCALES[1])
+
+    def token_s(self, num_keys: int) -> float:
+        """Return what a prompt token that attends to so many adds; 0 before any was seen."""
+        *_, token, key = self._fitted()
+        return max(0.0, token / _SCALES[2] + max(0.0, key) * num_keys / _SCALES[3])
 
     def _fitted(self) -> Row:
         """Fit the kinds by least squares of relative errors."""
         if self._costs is None:
-            products = [[0.0] * 3 for _ in range(3)]
-            targets = [0.0] * 3
-            for num_decodes, num_tokens, seconds in self._kinds.values():
-                features = (1.0, num_decodes / _SCALES[1], num_tokens / _SCALES[2])
+            products = [[0.0] * _NUM_COSTS for _ in range(_NUM_COSTS)]
+            targets = [0.0] * _NUM_COSTS
+            for *numbers, seconds in self._kinds.values():
+                features = [
+                    value / scale for value, scale in zip((1.0, *numbers), _SCALES, strict=True)
+                ]
                 for row, feature in enumerate(features):
                     targets[row] += feature / seconds
                     for column, other in enumerate(features):
@@ -67,16 +116,16 @@ class StepCost:
 def _solve(products: list[Row], targets: Row) -> Row:
     """Solve the normal equations, a ridge on their diagonal, by Gaussian elimination."""
     rows = [[*row, target] for row, target in zip(products, targets, strict=True)]
-    ridge = _RIDGE * (1.0 + sum(products[index][index] for index in range(3)))
-    for index in range(3):
+    ridge = _RIDGE * (1.0 + sum(products[index][index] for index in range(_NUM_COSTS)))
+    for index in range(_NUM_COSTS):
         rows[index][index] += ridge
-    for pivot in range(3):
-        for row in range(pivot + 1, 3):
+    for pivot in range(_NUM_COSTS):
+        for row in range(pivot + 1, _NUM_COSTS):
             factor = rows[row][pivot] / rows[pivot][pivot]
-            for column in range(pivot, 4):
+            for column in range(pivot, _NUM_COSTS + 1):
                 rows[row][column] -= factor * rows[pivot][column]
-    costs = [0.0] * 3
-    for row in (2, 1, 0):
-        known = sum(rows[row][column] * costs[column] for column in range(row + 1, 3))
-        costs[row] = (rows[row][3] - known) / rows[row][row]
+    costs = [0.0] * _NUM_COSTS
+    for row in reversed(range(_NUM_COSTS)):
+        known = sum(rows[row][column] * costs[column] for column in range(row + 1, _NUM_COSTS))
+        costs[row] = (rows[row][_NUM_COSTS] - known) / rows[row][row]
     return costs

@@ -8,7 +8,7 @@ engine tells.
 from collections.abc import Iterable
 
 from nanoserve.sched.request import Request
-from nanoserve.sched.step_cost import StepCost
+from nanoserve.sched.step_cost import StepCost, StepSize
 
 MIN_CHUNK = 16  # prompt tokens a step may always hold, so that a prompt gets on whatever it costs
 _CHUNK_MULTIPLE = 8  # so that many steps in turn have one shape, which can be recorded
@@ -41,10 +41,16 @@ class StepPace:
             running: Requests that hold a place; those with one token to compute decode.
             num_joining: Requests that could be admitted if there were budget.
         """
-        is_decode = [request.num_uncomputed_tokens == 1 for request in running]
-        num_decodes = sum(is_decode)
-        num_prompts = len(is_decode) - num_decodes + num_joining
-        decode_s, token_s = self._cost.decode_s(num_decodes), self._cost.token_s()
+        num_decodes = 0
+        prompts_at: list[int] = []  # how far each was read
+        for request in running:
+            if request.num_uncomputed_tokens == 1:
+                num_decodes += 1
+            else:
+                prompts_at.append(request.num_computed_tokens)
+        num_prompts = len(prompts_at) + num_joining
+        decode_s = self._cost.decode_s(num_decodes)
+        token_s = self._cost.token_s(prompts_at[0] if prompts_at else 0)
         if not num_decodes or not num_prompts or not decode_s or not token_s:
             return None
         if self._target_s is None:
@@ -54,6 +60,6 @@ class StepPace:
         num_tokens = round(min(share_s / token_s, _NO_BOUND))
         return max(MIN_CHUNK, num_tokens // _CHUNK_MULTIPLE * _CHUNK_MULTIPLE)
 
-    def observe(self, num_decodes: int, num_prompt_tokens: int, seconds: float) -> None:
+    def observe(self, size: StepSize, seconds: float) -> None:
         """Take in how long a step took; see `StepCost.observe`."""
-        self._cost.observe(num_decodes, num_prompt_tokens, seconds)
+        self._cost.observe(size, seconds)

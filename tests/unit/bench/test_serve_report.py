@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,20 @@ def test_a_gap_belongs_to_the_time_of_its_end() -> None:
 
     assert report.gaps_s(before_s=0.3) == pytest.approx([0.1])
     assert report.gaps_s(after_s=0.3) == pytest.approx([0.1, 0.1])
+
+
+def test_quiet_begins_once_all_streams_have_begun() -> None:
+    """What the first waits for while the second's prompt is read is no quiet gap."""
+    streams = [
+        RequestRecord("stream", 1, 9, 9, 0.0, times, 9.0, is_cut=True)
+        for times in ((0.1, 0.9, 1.0, 1.1, 1.6), (0.95, 1.0, 1.1, 1.5))
+    ]
+    intruder = RequestRecord("intruder", 9, 2, 2, 1.2, (1.4, 1.5), 1.5)
+
+    figures = replace(report_of(*streams, intruder), first_intruder_s=1.2).figures()
+
+    assert figures["quiet_itl_p99_ms"] == pytest.approx(100)
+    assert figures["disturbed_itl_max_ms"] == pytest.approx(500)
 
 
 def test_errors_are_said_with_their_number() -> None:

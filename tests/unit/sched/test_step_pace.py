@@ -8,6 +8,8 @@ from nanoserve.sched.admission import EngineLimits
 from nanoserve.sched.request import Request
 from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.sched.scheduler import Scheduler
+from nanoserve.sched.step import ScheduledRequest, StepPlan
+from nanoserve.sched.step_cost import StepSize
 from nanoserve.sched.step_pace import MIN_CHUNK, StepPace
 from tests.fakes import FakeRunner
 
@@ -29,7 +31,7 @@ def timed(target_s: float | None = None) -> StepPace:
     """Return a pace that has seen steps of several kinds."""
     pace = StepPace(target_s)
     for num_decodes, num_tokens in ((0, 500), (0, 100), (8, 0), (2, 0), (4, 64)):
-        pace.observe(num_decodes, num_tokens, seconds(num_decodes, num_tokens))
+        pace.observe(StepSize(num_decodes, num_tokens), seconds(num_decodes, num_tokens))
     return pace
 
 
@@ -77,7 +79,7 @@ def test_nothing_is_bounded_before_a_prompt_was_timed() -> None:
     """Without an estimate of both costs the step's own budget is the only one."""
     pace = StepPace()
     assert pace.prompt_budget([*decodes(8), *prompts(1)], 0) is None
-    pace.observe(8, 0, seconds(8, 0))
+    pace.observe(StepSize(8), seconds(8, 0))
     assert pace.prompt_budget([*decodes(8), *prompts(1)], 0) is None
 
 
@@ -85,7 +87,7 @@ def test_pieces_of_one_size_do_not_blur_what_they_cost() -> None:
     """Hundreds of equal steps later the server still knows what a token costs."""
     pace = timed()
     for _ in range(500):
-        pace.observe(8, 50, seconds(8, 50))
+        pace.observe(StepSize(8, 50), seconds(8, 50))
 
     budget = pace.prompt_budget([*decodes(8), *prompts(1)], 0)
 
@@ -99,10 +101,38 @@ def test_more_decodes_are_known_to_cost_more() -> None:
     assert budget == pytest.approx(170, rel=0.05)
 
 
+def test_late_tokens_of_a_long_prompt_are_known_to_cost_more() -> None:
+    """0.4 ms a token and as much again for each 1,000 keys: at 3,000 a quarter as many."""
+    pace = timed()
+    for keys in (0, 500, 1000, 2000, 3000):
+        for _ in range(40):
+            pace.observe(StepSize(8, 48, 48 * keys), seconds(8, 48) + 48 * 0.0004 * keys / 1000)
+    early, late = (
+        [Request("p", (1,) * 5000, SamplingParams(), seed=0, num_computed_tokens=num_computed)]
+        for num_computed in (0, 3000)
+    )
+
+    budget = pace.prompt_budget([*decodes(8), *early], 0)
+    late_budget = pace.prompt_budget([*decodes(8), *late], 0)
+
+    assert budget == 48
+    assert late_budget == MIN_CHUNK
+
+
+def test_the_size_of_a_step_is_that_of_its_chunks() -> None:
+    """Two decodes, and 3 tokens after 10: they attend to 11, 12 and 13 keys."""
+
+    def part(num_tokens: int) -> ScheduledRequest:
+        tokens = (1,) * num_tokens
+        return ScheduledRequest("a", tokens, 10, (0,), SamplingParams(), seed=0, samples=False)
+
+    assert StepSize.of(StepPlan(0, (part(1), part(1), part(3)))) == StepSize(2, 3, 36)
+
+
 def test_a_stall_hardly_moves_the_estimate() -> None:
     """One step of ten seconds is not what a step costs."""
     pace = timed()
-    pace.observe(8, 0, 10.0)
+    pace.observe(StepSize(8), 10.0)
 
     budget = pace.prompt_budget([*decodes(8), *prompts(1)], 0)
 
@@ -113,18 +143,19 @@ def test_a_stall_hardly_moves_the_estimate() -> None:
 @given(
     st.lists(
         st.tuples(
-            st.integers(0, 256), st.integers(0, 8192), st.floats(0.0, 1e6, allow_subnormal=False)
+            st.builds(StepSize, st.integers(0, 256), st.integers(0, 8192), st.integers(0, 2**30)),
+            st.floats(0.0, 1e6, allow_subnormal=False),
         )
     ),
     st.one_of(st.none(), st.floats(1e-6, 1e3)),
 )
 def test_a_bound_is_always_at_least_a_chunk(
-    steps: list[tuple[int, int, float]], target_s: float | None
+    steps: list[tuple[StepSize, float]], target_s: float | None
 ) -> None:
     """Whatever was observed, a prompt gets on."""
     pace = StepPace(target_s)
-    for num_decodes, num_tokens, seconds in steps:
-        pace.observe(num_decodes, num_tokens, seconds)
+    for size, seconds in steps:
+        pace.observe(size, seconds)
 
     budget = pace.prompt_budget([*decodes(3), *prompts(2)], 1)
 
