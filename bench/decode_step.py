@@ -3,7 +3,9 @@
 Boots the engine in this process, without HTTP, on a CPU with native operators, and decodes
 that many requests at once at a context of about 256 tokens. Prints the median milliseconds of
 a step, of what lies around its recorded program (scheduler, layout, copies, draw, text), of
-the scheduler and the layout alone, and those of the program by kind of operator.
+the scheduler and the layout alone, and those of the program by kind of operator. Steps
+alternate with plain reads of memory that no cache holds: the floor is what reading the
+weights once takes at the rate of these.
 """
 
 import statistics
@@ -16,7 +18,8 @@ import torch
 
 from nanoserve.engine.engine_core import EngineCore
 from nanoserve.engine.interface import GenerationRequest
-from nanoserve.kernels.op_args import ALL_OP_ARGS
+from nanoserve.kernels.kernel_library import load_kernels
+from nanoserve.kernels.op_args import ALL_OP_ARGS, RowMaxArgs
 from nanoserve.launch.boot import BootedEngine, boot
 from nanoserve.options import MAX_TARGET_ITL_MS, EngineOptions
 from nanoserve.runner.native_recorder import NativeReplay
@@ -27,6 +30,8 @@ from nanoserve.sched.scheduler import Scheduler
 PROMPT_LEN = 224
 WARM_STEPS, TIMED_STEPS = 10, 40
 MAX_TOKENS = 4 * TIMED_STEPS
+READ_ROWS, READ_COLUMNS = 2048, 65536  # of float32: half a GiB
+STEPS_A_READ = 4
 
 
 class StepTimer:
@@ -81,13 +86,35 @@ def start_requests(core: EngineCore, num_rows: int) -> None:
         core.step()
 
 
-def measure(booted: BootedEngine, num_rows: int, timer: StepTimer) -> str:
+class MemoryReader:
+    """Reads memory on all threads with a native operator that computes next to nothing."""
+
+    def __init__(self) -> None:
+        self._kernels = load_kernels()
+        self._tensors = (
+            torch.ones(READ_ROWS, READ_COLUMNS),
+            torch.empty(READ_ROWS),
+            torch.empty(READ_ROWS, dtype=torch.int64),
+        )
+
+    def bytes_per_s(self) -> float:
+        """Read once."""
+        pointers = (tensor.data_ptr() for tensor in self._tensors)
+        args = RowMaxArgs(*pointers, READ_ROWS, READ_COLUMNS)
+        start_s = time.perf_counter()
+        self._kernels.run(args, torch.get_num_threads())
+        return self._tensors[0].nbytes / (time.perf_counter() - start_s)
+
+
+def measure(booted: BootedEngine, num_rows: int, timer: StepTimer, reader: MemoryReader) -> str:
     """Return the figures of steps of that many requests, in lines."""
     core = booted.core
     start_requests(core, num_rows)
     timer.is_detailed = False
-    steps, around, planning = [], [], []
-    for _ in range(TIMED_STEPS):
+    steps, around, planning, reads = [], [], [], []
+    for number in range(TIMED_STEPS):
+        if number % STEPS_A_READ == 0:
+            reads.append(reader.bytes_per_s())
         timer.take("program"), timer.take("planning")
         start_s = time.perf_counter()
         core.step()
@@ -103,8 +130,13 @@ def measure(booted: BootedEngine, num_rows: int, timer: StepTimer) -> str:
     core.abort_all()
     medians = {kind: statistics.median(found) for kind, found in by_kind.items()}
     parts = sorted(medians.items(), key=lambda item: -item[1])
+    floor_s = booted.plan.weight_bytes / statistics.median(reads)
     return "\n".join(
         (
+            f"{num_rows} rows: floor {1e3 * floor_s:.2f} ms at "
+            f"{statistics.median(reads) / 1e9:.1f} GB/s "
+            f"({min(reads) / 1e9:.1f} to {max(reads) / 1e9:.1f}), "
+            f"{floor_s / statistics.median(steps):.0%} of the step",
             f"{num_rows} rows: step {1e3 * statistics.median(steps):.2f} ms, "
             f"around its program {1e3 * statistics.median(around):.2f} ms, of it scheduler and "
             f"layout {1e3 * statistics.median(planning):.2f} ms; in it",
@@ -126,13 +158,13 @@ def main(model: str = "smollm2", dtype: str = "auto", *counts: str) -> None:
         target_itl_ms=MAX_TARGET_ITL_MS,  # all prompts are read before the first step is timed
     )
     booted = boot(options)
-    timer = StepTimer()
+    timer, reader = StepTimer(), MemoryReader()
     timer.watch(NativeReplay, "__call__", "program")
     timer.watch(Scheduler, "schedule", "planning")
     timer.watch(Scheduler, "apply", "planning")
     timer.watch(BatchLayout, "from_step", "planning")
     for num_rows in rows:
-        print(measure(booted, num_rows, timer), flush=True)
+        print(measure(booted, num_rows, timer, reader), flush=True)
 
 
 if __name__ == "__main__":
