@@ -15,6 +15,7 @@ from nanoserve.plan.activation_plan import (
 )
 from nanoserve.plan.boot_plan import BootPlan, plan_boot
 from nanoserve.plan.boot_sizing import step_facts, torch_backend_facts
+from nanoserve.plan.capture_axes import MIXED_TOKENS
 from nanoserve.plan.capture_cost import native_arena_bytes
 from nanoserve.plan.capture_plan import CapturePlan, CaptureRequest, plan_capture
 from nanoserve.plan.kv_plan import kv_budget_bytes, kv_bytes_per_token
@@ -82,7 +83,9 @@ def native_lines() -> dict[str, int]:
     small_vocabulary = replace(SMOLLM2, vocab_size=1)
     return {
         "smollm2.partial_bytes": partial_bytes,
-        "smollm2.layer_bytes": native_arena_bytes(small_vocabulary, 256, 8, partial_bytes, 4),
+        "smollm2.layer_bytes": native_arena_bytes(
+            small_vocabulary, MIXED_TOKENS, 8, partial_bytes, 4
+        ),
         "smollm2.head_bytes": native_arena_bytes(SMOLLM2, 0, 8, 0, 4),
         "smollm2.capture_bytes": plan_boot(
             SMOLLM2, EngineOptions(), CPU, facts

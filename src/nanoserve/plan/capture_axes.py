@@ -6,7 +6,7 @@ Pure arithmetic on ints; which shapes of the grid are recorded is `capture_plan`
 from nanoserve.units import round_up
 
 WIDTH_BUCKET = 128  # tokens; widths are its multiples
-MIXED_TOKENS = 256  # most tokens of a step with prompts that is recorded
+MIXED_TOKENS = 512  # most tokens of a step with prompts that is recorded
 
 
 def row_buckets(max_rows: int) -> tuple[int, ...]:

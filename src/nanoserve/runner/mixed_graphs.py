@@ -1,9 +1,10 @@
-"""`MixedGraphs`: steps that read prompts, recorded when their shape comes again, and replayed.
+"""`MixedGraphs`: steps that read prompts, recorded when their shape is met, and replayed.
 
-A long prompt beside running answers is read in pieces of one size, so that many steps in turn
-have the very same shape; such a step is called from Python once more and then no longer. No
-padding: a shape is a step's numbers of tokens, requests and wanted logits. For recorders to
-which a recording is no event, so on a CPU.
+For recorders to which a recording is no event, so on a CPU: there a step that is recorded and
+then run as one program takes less than one whose operators are called one by one. A long
+prompt beside running answers is read in pieces of one size, so that many steps in turn have
+the very same shape. No padding: a shape is a step's numbers of tokens, requests and wanted
+logits.
 """
 
 import logging
@@ -26,7 +27,7 @@ from nanoserve.units import ceil_div
 
 logger = logging.getLogger(__name__)
 
-_MAX_SHAPES = 32  # that are remembered, recorded or seen once
+_MAX_SHAPES = 32  # that are remembered
 
 
 class MixedShape(NamedTuple):
@@ -38,7 +39,7 @@ class MixedShape(NamedTuple):
 
 
 class MixedGraphs:
-    """Runs steps of prompts and decodes on static buffers, once their shape is known."""
+    """Runs steps of prompts and decodes on static buffers."""
 
     def __init__(
         self,
@@ -68,12 +69,12 @@ class MixedGraphs:
         self._lengths = torch.zeros(2, max_requests + 1, dtype=torch.int32)
         table_shape = (max_requests, ceil_div(max_model_len, pool.block_size))
         self._block_tables = torch.zeros(table_shape, dtype=torch.int32)
-        self._replays: OrderedDict[MixedShape, Replay | None] = OrderedDict()
+        self._replays: OrderedDict[MixedShape, Replay] = OrderedDict()  # replayed last at the end
         self._max_tokens = MIXED_TOKENS
 
     @torch.inference_mode()
     def run(self, layout: BatchLayout) -> Tensor | None:
-        """Run one step, if its shape was met before.
+        """Run one step, if it is of a kind that is recorded.
 
         Returns:
             The wanted logits, float32, valid until the next step; None if it has to run
@@ -92,24 +93,24 @@ class MixedGraphs:
         return self._logits[: shape.num_logits]
 
     def _replay(self, shape: MixedShape) -> Replay | None:
-        if shape not in self._replays:
-            self._replays[shape] = None
-            if len(self._replays) > _MAX_SHAPES:
-                self._replays.popitem(last=False)
+        if shape in self._replays:
+            self._replays.move_to_end(shape)
+            return self._replays[shape]
+        try:
+            replay = self._recorder.record(partial(self._compute, shape))
+        except OUT_OF_MEMORY as error:
+            self._max_tokens = shape.num_tokens - 1
+            logger.warning(
+                "No memory to record a step of %d tokens; such steps and larger ones with "
+                "prompts run eagerly from now on: %s",
+                shape.num_tokens,
+                error,
+            )
             return None
-        self._replays.move_to_end(shape)
-        if self._replays[shape] is None:
-            try:
-                self._replays[shape] = self._recorder.record(partial(self._compute, shape))
-            except OUT_OF_MEMORY as error:
-                self._max_tokens = shape.num_tokens - 1
-                logger.warning(
-                    "No memory to record a step of %d tokens; such steps and larger ones with "
-                    "prompts run eagerly from now on: %s",
-                    shape.num_tokens,
-                    error,
-                )
-        return self._replays[shape]
+        self._replays[shape] = replay
+        if len(self._replays) > _MAX_SHAPES:
+            self._replays.popitem(last=False)
+        return replay
 
     def _load(self, layout: BatchLayout, shape: MixedShape) -> None:
         """Copy a step in."""

@@ -120,8 +120,7 @@ def test_the_block_takes_what_was_planned(name: str, quantization: Quantization)
     mixed = MixedGraphs(graphs._model, graphs.pool, graphs.logits_buffer, width, recorder)
 
     graphs.warm((8, width))
-    for _ in range(2):
-        mixed.run(chunks(*[1] * 7, MIXED_TOKENS - 7))
+    mixed.run(chunks(*[MIXED_TOKENS // 8] * 8))
 
     planned_bytes = facts.arena_bytes_of(4)(8, width) - graphs._buffers.step((8, 128)).logits.nbytes
     assert 0 <= len(recorder._block) - planned_bytes <= 8 * 64
