@@ -6,13 +6,15 @@ seconds = fixed + a for each decode + b for each prompt token + c for each key i
 
 Steps of about the same size are one kind, and a kind is remembered until steps of it are seen
 again: a server that has long read prompts in pieces of one size still knows what others cost.
-Least squares over the kinds. Is told seconds and reads no clock.
+Of a long life's kinds those seen last are kept. Least squares over them. Is told seconds and
+reads no clock.
 """
 
 from dataclasses import dataclass
 
 from nanoserve.sched.step import StepPlan
 
+MAX_KINDS = 64  # that are remembered; a fit, one for each step with prompts, goes over all
 _NEWS = 0.25  # share of a new step in what its kind is remembered by
 _STALL = 4.0  # a step that takes so many times what its kind took is a stall, and counts as that
 _RIDGE = 1e-6  # of all there is: keeps what no kind tells apart near zero
@@ -65,15 +67,17 @@ class StepCost:
 
     def __init__(self) -> None:
         """Start without a step."""
-        self._kinds: dict[tuple[int, ...], Row] = {}  # numbers and seconds of each
+        self._kinds: dict[tuple[int, ...], Row] = {}  # numbers and seconds of each, last seen last
         self._costs: Row | None = None  # worked out when asked for
 
     def observe(self, size: StepSize, seconds: float) -> None:
         """Take in a step, and its seconds from plan to sampled tokens."""
-        known = self._kinds.get(size.kind)
+        known = self._kinds.pop(size.kind, None)
         if known is None:
             known = [*map(float, size.numbers), max(seconds, _LEAST_S)]
-            self._kinds[size.kind] = known
+        self._kinds[size.kind] = known
+        if len(self._kinds) > MAX_KINDS:
+            del self._kinds[next(iter(self._kinds))]
         new = (*size.numbers, max(min(seconds, _STALL * known[-1]), _LEAST_S))
         for index, value in enumerate(new):
             known[index] += _NEWS * (value - known[index])

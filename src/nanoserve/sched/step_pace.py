@@ -49,9 +49,11 @@ class StepPace:
             else:
                 prompts_at.append(request.num_computed_tokens)
         num_prompts = len(prompts_at) + num_joining
+        if not num_decodes or not num_prompts:
+            return None
         decode_s = self._cost.decode_s(num_decodes)
         token_s = self._cost.token_s(prompts_at[0] if prompts_at else 0)
-        if not num_decodes or not num_prompts or not decode_s or not token_s:
+        if not decode_s or not token_s:
             return None
         if self._target_s is None:
             share_s = decode_s * max(1.0, _CROWD * num_prompts / num_decodes)

@@ -9,7 +9,7 @@ from nanoserve.sched.request import Request
 from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.sched.scheduler import Scheduler
 from nanoserve.sched.step import ScheduledRequest, StepPlan
-from nanoserve.sched.step_cost import StepSize
+from nanoserve.sched.step_cost import MAX_KINDS, StepCost, StepSize
 from nanoserve.sched.step_pace import MIN_CHUNK, StepPace
 from tests.fakes import FakeRunner
 
@@ -189,3 +189,26 @@ def test_the_scheduler_reads_a_prompt_in_pieces_beside_decodes() -> None:
 
     assert [decode for decode, _ in chunks] == [1, 1]
     assert [prompt for _, prompt in chunks] == [56] * 2
+
+
+def test_a_long_life_leaves_no_more_to_fit() -> None:
+    """Of thousands of kinds of steps those seen last are kept; what is met often is among them."""
+    cost = StepCost()
+    for num_decodes in (2**power for power in range(9)):
+        for num_tokens in (2**power for power in range(12)):
+            for past_len in (0, 100, 1000, 10000, 100000):
+                num_keys = num_tokens * past_len
+                cost.observe(StepSize(num_decodes, num_tokens, num_keys), 1.0)
+            cost.observe(StepSize(200), 0.5)
+
+    assert len(cost._kinds) == MAX_KINDS
+    assert cost.decode_s(200) == pytest.approx(0.5)
+
+
+def test_no_fit_is_made_where_nothing_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most steps are decodes alone: they wait for no arithmetic whose result nobody asks for."""
+    pace = timed()
+    monkeypatch.setattr(StepCost, "_fitted", lambda _: pytest.fail("a fit was made"))
+
+    assert pace.prompt_budget(decodes(8), 0) is None
+    assert pace.prompt_budget(prompts(8), 1) is None
