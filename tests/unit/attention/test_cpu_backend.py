@@ -193,19 +193,23 @@ def test_a_request_s_result_depends_on_no_other(
         torch.set_num_threads(num_default_threads)
 
 
-@pytest.mark.parametrize("past_len", [5, 250, 700])
-@pytest.mark.parametrize("window", [None, 100])
-def test_a_token_has_the_same_result_in_any_chunk(past_len: int, window: int | None) -> None:
-    """The rows of a chunk of 40 tokens are bit for bit those of chunks of 7."""
+@pytest.mark.parametrize("past_len", [5, 250, 700, 1010])
+@pytest.mark.parametrize("window", [None, 100, 300])
+@pytest.mark.parametrize("length", [1, 7])
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_a_token_has_the_same_result_in_any_chunk(
+    past_len: int, window: int | None, length: int, dtype: torch.dtype
+) -> None:
+    """The rows of a chunk of 40 tokens are bit for bit those of shorter ones, and of decodes."""
     spec = tiny_spec(num_heads=9, num_kv_heads=3, head_dim=64, sliding_window=window)
-    step = random_step(spec, [(40, past_len)], dtype=torch.bfloat16)
+    step = random_step(spec, [(40, past_len)], dtype=dtype)
     backend = CpuAttention(native_kernels(), spec)
     whole = step.attend(backend)
     (request,) = step.requests
 
     pool, parts = step.pool, []
-    for first in range(0, 40, 7):
-        rows = slice(first, min(first + 7, 40))
+    for first in range(0, 40, length):
+        rows = slice(first, min(first + length, 40))
         q, k, v = (part[rows] for part in step.qkv)
         chunk = scheduled([0] * len(q), request.block_table, num_computed_tokens=past_len + first)
         part = Step([chunk], step.block_size, (q, k, v), pool)

@@ -6,7 +6,8 @@
 //
 // Partitions begin at multiples of a fixed length, so that they depend on the request alone.
 // Where a context has more than one, each leaves a maximum, a sum and unscaled values in
-// `partials`, [num_requests, num_heads, max_partitions, 2 + head_dim], and these are merged.
+// `partials`, [num_requests, num_heads, max_partitions, 2 + head_dim], and these are merged: in
+// order, as a chunk's tile merges its own, so that a token has the same result by either way.
 #include <vector>
 
 #include "attention_tile.h"
@@ -128,20 +129,15 @@ void store_new_keys(const PagedAttentionArgs& args, int64_t first, int64_t last)
 template <class T>
 void merge(const PagedAttentionArgs& args, const Tasks& tasks, int64_t request, int64_t head) {
   int64_t num_partials = tasks.end_partition(request) - tasks.first_partition(request);
-  float maximum = -INFINITY;
-  for (int64_t i = 0; i < num_partials; i++) {
-    maximum = std::max(maximum, partial_at(args, request, head, i)[0]);
-  }
-  float sum = 0, out[MAX_HEAD_DIM + LANES] = {};
+  float merged[2 + MAX_HEAD_DIM + LANES] = {-INFINITY};
   for (int64_t i = 0; i < num_partials; i++) {
     const float* partial = partial_at(args, request, head, i);
-    float factor = power_of_2(splat(partial[0] - maximum))[0];
-    sum += partial[1] * factor;
-    for (int64_t d = 0; d < args.head_dim; d++) out[d] += partial[2 + d] * factor;
+    merge_partition(partial[0], partial[1], partial + 2, args.head_dim, merged);
   }
   int64_t place = (tasks.first_row(request) * args.num_heads + head) * args.head_dim;
   for (int64_t d = 0; d < args.head_dim; d += LANES) {
-    store(static_cast<T*>(args.out) + place + d, load(out + d) * (1.0f / sum), args.head_dim - d);
+    f32v values = load(merged + 2 + d) * (1.0f / merged[1]);
+    store(static_cast<T*>(args.out) + place + d, values, args.head_dim - d);
   }
 }
 

@@ -10,7 +10,8 @@
 //   the weights multiply V as it lies or, as pairs of bfloat16, two keys at a time.
 //
 // A panel in which a row sees nothing leaves the row bit for bit as it was. So a row's result
-// does not depend on what else is in its tile.
+// does not depend on what else is in its tile. Nor on whether its partitions of keys have tasks
+// of their own: a tile that goes over several merges them as those tasks' results are merged.
 #pragma once
 #include <cmath>
 
@@ -19,6 +20,21 @@
 
 constexpr int TILE_ROWS = 64;
 constexpr int KEY_VECTORS = LANES == 16 ? 4 : 2;  // of accumulators, beside ROWS_AT_ONCE
+
+// Takes the maximum, sum and unscaled values of a partition of keys into `merged`, which holds
+// those of all before it as 2 + head_dim floats, at first -INFINITY and zeros. Not inlined: every
+// caller runs the same instructions, so that none has multiply-adds where another has not.
+inline __attribute__((noinline)) void merge_partition(float maximum, float sum,
+                                                      const float* values, int head_dim,
+                                                      float* merged) {
+  if (sum == 0.0f) return;  // nothing of it is seen
+  float larger = std::max(merged[0], maximum);
+  float before = power_of_2(splat(merged[0] - larger))[0];
+  float factor = power_of_2(splat(maximum - larger))[0];
+  merged[0] = larger;
+  merged[1] = merged[1] * before + sum * factor;
+  for (int d = 0; d < head_dim; d++) merged[2 + d] = merged[2 + d] * before + values[d] * factor;
+}
 
 // C is what is multiplied, float or pairs of bf16; what the pool and the model hold is widened
 // or narrowed to it.
@@ -37,9 +53,11 @@ class TileAttention {
   void attend(const Tile& tile, const Tile* next) {
     tile_ = tile;
     num_rows_ = tile.num_tokens * group_;
+    is_merged_ = false;
     start_rows();
-    int64_t key = keys_.begin(tile, next);
-    for (; key < tile.end_key; key += PANEL, keys_.advance()) {
+    int64_t first_key = keys_.begin(tile, next);
+    for (int64_t key = first_key; key < tile.end_key; key += PANEL, keys_.advance()) {
+      if (key > first_key && key % args_.partition_keys == 0) merge_rows();
       keys_.look_ahead(key);
       for (head_ = 0; head_ < tile.num_heads; head_++) {
         keys_.bring(head_);
@@ -48,6 +66,7 @@ class TileAttention {
         add_values();
       }
     }
+    if (is_merged_) merge_rows();
   }
 
   // Writes what the rows attended to where the step's result lies.
@@ -57,8 +76,8 @@ class TileAttention {
         int64_t token = tile_.first_row + i % num_rows_ / group_;
         int64_t head = (tile_.first_head + i / num_rows_) * group_ + i % group_;
         T* to = static_cast<T*>(args_.out) + (token * args_.num_heads + head) * head_dim_;
-        float inverse = 1.0f / sum_lanes(sums_[i]);
-        const float* from = out_ + i * padded_dim_;
+        float inverse = 1.0f / (is_merged_ ? merged(i)[1] : sum_lanes(sums_[i]));
+        const float* from = is_merged_ ? merged(i) + 2 : out_ + i * padded_dim_;
         for (int d = 0; d < head_dim_; d += LANES) {
           store(to + d, load(from + d) * inverse, head_dim_ - d);
         }
@@ -91,12 +110,32 @@ class TileAttention {
             queries_[i * head_dim_ + d] = Query::item(q, d);
           }
         }
-        maxima_[i] = -INFINITY;
-        sums_[i] = f32v{};
       }
     });
+    start_partition();
+  }
+
+  void start_partition() {
+    std::fill_n(maxima_, tile_.num_heads * num_rows_, -INFINITY);
+    std::fill_n(sums_, tile_.num_heads * num_rows_, f32v{});
     std::memset(out_, 0, tile_.num_heads * num_rows_ * padded_dim_ * sizeof(float));
   }
+
+  // Merges what the rows saw of a partition, and begins the next.
+  void merge_rows() {
+    for (int i = 0; i < tile_.num_heads * num_rows_; i++) {
+      if (!is_merged_) {
+        std::memset(merged(i), 0, (2 + head_dim_) * sizeof(float));
+        merged(i)[0] = -INFINITY;
+      }
+      merge_partition(maxima_[i], sum_lanes(sums_[i]), out_ + i * padded_dim_, head_dim_,
+                      merged(i));
+    }
+    is_merged_ = true;
+    start_partition();
+  }
+
+  float* merged(int row) { return merged_ + row * (2 + head_dim_); }
 
   const float* query(int row) const { return queries_ + (head_ * num_rows_ + row) * head_dim_; }
 
@@ -302,4 +341,6 @@ class TileAttention {
   alignas(64) float out_[TILE_ROWS * MAX_HEAD_DIM];
   alignas(64) f32v sums_[TILE_ROWS];
   float maxima_[TILE_ROWS], corrections_[TILE_ROWS];
+  bool is_merged_ = false;  // where a tile goes over several partitions
+  float merged_[TILE_ROWS * (2 + MAX_HEAD_DIM) + LANES];  // as merge_partition says, of each row
 };
