@@ -177,7 +177,7 @@ def plan_once(
         DoesNotFitError: The plan needs more than there is.
         CaptureTooSmall: Not one decode step can be recorded.
     """
-    _check_kv_cache_dtype(options, backend)
+    _check_kv_cache_dtype(options, device, backend)
     choices = choose(spec, options, device, backend.is_native)
     demand = pool_demand(spec, options, choices)
     capture = capture_for(options, choices, backend)
@@ -210,14 +210,22 @@ def plan_once(
     )
 
 
-def _check_kv_cache_dtype(options: EngineOptions, backend: BackendFacts) -> None:
+def _check_kv_cache_dtype(
+    options: EngineOptions, device: DeviceFacts, backend: BackendFacts
+) -> None:
     name = options.kv_cache_dtype
     if name in backend.kv_cache_dtypes:
         return
+    if device.kind != "cpu":
+        remedy = "Add --device cpu --attention-backend native"
+    elif options.attention_backend == "torch":
+        remedy = "Leave out --attention-backend torch"
+    else:
+        remedy = "Install a C++ compiler (g++) if there is none"
     message = (
         f"--kv-cache-dtype {name} is read by native attention alone, which runs on the CPU, and "
-        f"torch's would serve here: it reads {', '.join(backend.kv_cache_dtypes)}. Add --device "
-        "cpu --attention-backend native, or leave --kv-cache-dtype out."
+        f"torch's would serve here: it reads {', '.join(backend.kv_cache_dtypes)}. {remedy}, or "
+        "leave --kv-cache-dtype out."
     )
     raise OptionError(message)
 

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from nanoserve.errors import CaptureTooSmall, DoesNotFitError, OptionError
-from nanoserve.options import EngineOptions, KVCacheDType
+from nanoserve.options import AttentionChoice, EngineOptions, KVCacheDType
 from nanoserve.plan.boot_plan import plan_boot, replan_kv_pool
 from nanoserve.plan.capture_plan import BackendFacts
+from nanoserve.plan.device_facts import DeviceFacts
 from nanoserve.plan.memory_budget import MemoryReading
 from nanoserve.units import GIB, MIB
 from tests.plan_cases import CPU, GPU, LLAMA_32_1B, SHARED_GPU, SMOLLM2, gib, with_free
@@ -71,6 +72,24 @@ def test_a_backend_that_cannot_read_the_pool_refuses_it() -> None:
     """Plain torch reads K and V as they are computed; the refusal says what to add."""
     with pytest.raises(OptionError, match=r"--kv-cache-dtype fp8 .* reads auto\. Add --device cpu"):
         plan_boot(SMOLLM2, EngineOptions(kv_cache_dtype="fp8"), GPU)
+
+
+@pytest.mark.parametrize(
+    ("device", "backend", "remedy"),
+    [
+        (GPU, "auto", "Add --device cpu --attention-backend native, or leave"),
+        (CPU, "torch", "Leave out --attention-backend torch, or leave"),
+        (CPU, "auto", "Install a C\\+\\+ compiler"),
+    ],
+)
+def test_a_pool_of_eight_bits_is_refused_with_what_helps_there(
+    device: DeviceFacts, backend: AttentionChoice, remedy: str
+) -> None:
+    """Nobody on a CPU is told to serve on the CPU."""
+    options = EngineOptions(kv_cache_dtype="int8", attention_backend=backend)
+
+    with pytest.raises(OptionError, match=remedy):
+        plan_boot(SMOLLM2, options, device)
 
 
 @pytest.mark.parametrize(("backend", "is_offered"), [(ALL_KV, True), (None, False)])
