@@ -30,6 +30,7 @@ _RUNNERS, _RUNNER_TOKENS = 8, 1900  # more than a run lasts: no stream's prompt 
 _INTRUDER_TOKENS, _INTRUDER_EVERY_S, _NUM_INTRUDERS, _QUIET_S = 2000, 4.0, 4, 6.0
 
 _QUIET_FRACTION, _MAX_ATTEMPTS = 0.1, 2  # of a core that other processes may take meanwhile
+_IDLE_S = 20.0  # that a server has to become idle before a load is taken again
 
 Figures = dict[str, Any]
 
@@ -128,6 +129,8 @@ class Measurement:
             attempts.append(self._attempt(read, load))
             if "error" in attempts[-1] or attempts[-1]["others_cpu_fraction"] <= _QUIET_FRACTION:
                 break
+            if not self._server.is_idle_within(_IDLE_S):
+                break  # it goes on with streams whose client has left
         return min(attempts, key=lambda taken: ("error" in taken, taken["others_cpu_fraction"]))
 
     def _attempt(self, read: Callable[[ServeReport], Figures], load: Figures) -> Figures:
@@ -188,6 +191,9 @@ def _ttft_figures(report: ServeReport) -> Figures:
 def _interference_figures(report: ServeReport) -> Figures:
     figures = report.figures()
     names = ("quiet_itl_p99_ms", "disturbed_itl_p99_ms", "disturbed_itl_max_ms")
+    if not figures["quiet_itl_p99_ms"]:
+        message = "no stream had a second token before the first long prompt came"
+        raise ValueError(message)
     return {name: figures[name] for name in (*names, "intruder_ttft_p50_ms")}
 
 

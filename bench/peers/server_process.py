@@ -16,6 +16,7 @@ from pathlib import Path
 _POLL_S = 0.02
 _STOP_S = 20.0
 _NUM_PORTS = 20  # tried, from the first on
+_IDLE_SPAN_S, _IDLE_FRACTION = 0.5, 0.2  # of a core; event loops that poll stay below
 _ANSWER_S = 30.0  # for one token of a short prompt
 # In /proc/PID/stat after the name: user and system time, then the same of children that have
 # ended, like compilers. Source: proc(5)
@@ -128,6 +129,16 @@ class ServerProcess:
             fields = self._read(pid, "stat").rpartition(")")[2].split()
             ticks += sum(map(int, fields[_USER_TIME : _USER_TIME + _NUM_TIMES]))
         return ticks / os.sysconf("SC_CLK_TCK")
+
+    def is_idle_within(self, timeout_s: float) -> bool:
+        """Wait until it computes nothing; return whether that was in time."""
+        end_s = time.perf_counter() + timeout_s
+        while time.perf_counter() < end_s:
+            before_s = self.cpu_s()
+            time.sleep(_IDLE_SPAN_S)
+            if self.cpu_s() - before_s <= _IDLE_FRACTION * _IDLE_SPAN_S:
+                return True
+        return False
 
     def _pids(self) -> list[int]:
         found = []

@@ -19,6 +19,7 @@ from bench.peers.server_process import (
 )
 
 from nanoserve.bench.serve_bench_options import ServeBenchOptions
+from nanoserve.bench.serve_report import ServeReport
 from nanoserve.bench.servebench import run_bench
 from tests.unit.bench.thin_peer import command_of, peer_of, unused_port
 
@@ -122,6 +123,45 @@ def test_children_that_outlive_a_server_are_stopped_too(port: int, tmp_path: Pat
     server.stop()
 
     assert server.peak_rss_bytes() == 0
+
+
+def test_a_busy_server_is_told_from_an_idle_one(port: int, tmp_path: Path) -> None:
+    """What children that have ended took is counted with it."""
+    busy = "import subprocess, sys\nwhile True: subprocess.run([sys.executable, '-S', '-c', ''])"
+    server = ServerProcess([sys.executable, "-c", busy], {}, port, tmp_path / "log")
+    try:
+        assert not server.is_idle_within(1.0)
+    finally:
+        server.stop()
+    idle = ServerProcess([sys.executable, "-c", FORKING], {}, port, tmp_path / "log")
+    try:
+        assert idle.is_idle_within(TIMEOUT_S)
+    finally:
+        idle.stop()
+
+
+@pytest.mark.parametrize(("is_idle", "num_taken"), [(True, 2), (False, 1)])
+def test_a_disturbed_load_is_taken_again_once_the_server_is_idle(
+    port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_idle: bool, num_taken: int
+) -> None:
+    """A server that goes on with the streams of before would be measured beside them."""
+    monkeypatch.setattr("bench.peers.measure._QUIET_FRACTION", -1.0)
+    monkeypatch.setattr(ServerProcess, "is_idle_within", lambda *_: is_idle)
+    taken: list[int] = []
+
+    def counted(options: ServeBenchOptions) -> ServeReport:
+        taken.append(options.num_streams)
+        return run_bench(options)
+
+    monkeypatch.setattr("bench.peers.measure.run_bench", counted)
+    server = ServerProcess(command_of(port), {}, port, tmp_path / "log")
+    try:
+        server.wait_for_token(START_PROMPT, TIMEOUT_S)
+        Measurement(peer_of(), server, 1, {}, lambda _: None).rates([3])
+    finally:
+        server.stop()
+
+    assert taken.count(3) == num_taken
 
 
 def test_loads_end_when_the_server_has_died(port: int, tmp_path: Path) -> None:
