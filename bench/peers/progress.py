@@ -25,10 +25,10 @@ class Progress:
         self._clock = clock
         self._began_s = clock()
 
-    def line(self, text: str) -> None:
-        """Print a line with the time since the run began."""
+    def line(self, text: str, of: str = "") -> None:
+        """Print what is said of something, with the time since the run began."""
         minutes, seconds = divmod(int(self._clock() - self._began_s), 60)
-        print(f"[{minutes:3d}:{seconds:02d}] {text}", flush=True)
+        print(f"[{minutes:3d}:{seconds:02d}] {of}{text}", flush=True)
 
     def end_round(self, peer: str, seconds: float) -> None:
         """Take a round off those that are to come."""

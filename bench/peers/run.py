@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from pathlib import Path
 
@@ -98,7 +98,7 @@ class Run:
                 progress.line(f"{name}: there already")
                 continue
             start_s = time.monotonic()
-            self._round(peer, record, lambda text, name=name: progress.line(f"{name}: {text}"))
+            self._round(peer, record, partial(progress.line, of=f"{name}: "))
             record["seconds"] = time.monotonic() - start_s
             self._results.save()
             progress.end_round(peer.name, record["seconds"])

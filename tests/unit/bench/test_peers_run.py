@@ -195,5 +195,5 @@ def test_a_run_says_how_long_it_will_take(capsys: pytest.CaptureFixture[str]) ->
     progress.skip_round("b")
     assert progress.left == "1 rounds to come, about 1 min"
     now_s += 125
-    progress.line("done")
-    assert capsys.readouterr().out == "[  2:05] done\n"
+    progress.line("done", of="a: ")
+    assert capsys.readouterr().out == "[  2:05] a: done\n"
