@@ -30,6 +30,7 @@ _RUNNERS, _RUNNER_TOKENS = 8, 1900  # more than a run lasts: no stream's prompt 
 _INTRUDER_TOKENS, _INTRUDER_EVERY_S, _NUM_INTRUDERS, _QUIET_S = 2000, 4.0, 4, 6.0
 
 _QUIET_FRACTION, _MAX_ATTEMPTS = 0.1, 2  # of a core that other processes may take meanwhile
+_REQUEST_TIMEOUT_S = 240.0  # streams beside long prompts last for all of them, 40 s each in one
 _IDLE_S = 20.0  # that a server has to become idle before a load is taken again
 
 Figures = dict[str, Any]
@@ -75,7 +76,7 @@ class Measurement:
             url=server.url,
             prompt_format="text" if peer.prompt_format == "text" else "ids",
             extra_body=peer.extra_body,
-            timeout=120.0,
+            timeout=_REQUEST_TIMEOUT_S,
         )
         self._peer = peer
         self._server = server
