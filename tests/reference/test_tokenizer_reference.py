@@ -22,7 +22,7 @@ from tests.text_models import (
 )
 from tests.work_count import work_of
 
-MAX_CALLS_PER_ENTRY = 6
+MAX_CALLS_PER_ENTRY = 4.5
 _LLAMA_STYLE = """\
 {{- bos_token }}
 {%- if messages[0].role == "system" %}
