@@ -64,7 +64,7 @@ def start(*arguments: str) -> Server:
 def stop(server: Server, number: int = signal.SIGINT) -> int:
     server.process.send_signal(number)
     with server.process:
-        return server.process.wait(timeout=30)
+        return server.process.wait(timeout=60)
 
 
 @pytest.fixture(scope="session")

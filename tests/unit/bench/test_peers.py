@@ -32,7 +32,7 @@ async def main():
 
 asyncio.run(main())
 """
-TIMEOUT_S = 30.0
+TIMEOUT_S = 100.0
 
 
 @pytest.fixture
