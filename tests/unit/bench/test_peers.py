@@ -23,7 +23,7 @@ from nanoserve.bench.serve_report import ServeReport
 from nanoserve.bench.servebench import run_bench
 from tests.unit.bench.thin_peer import command_of, peer_of, unused_port
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 100.0
 HANGING = """
 import asyncio, sys
 sys.path.insert(0, sys.argv[1])
