@@ -11,14 +11,12 @@ operators read and write: weights, pool, inputs. Who records keeps those where t
 """
 
 import ctypes
-import struct
 from bisect import bisect_right
 
 from nanoserve.kernels.op_args import ALL_OP_ARGS, OpArgs, pointer_offsets
 from nanoserve.kernels.result_layout import Lifetime, ResultLayout, lay_out
 
-_WORD = "Q"  # every field of every operator is one: see `op_args`
-_WORD_BYTES = struct.calcsize(_WORD)
+_WORD_BYTES = 8  # every field of every operator is one word: see `op_args`
 
 
 class Op(ctypes.Structure):
@@ -65,7 +63,7 @@ class ProgramTape:
         starts = [address for address, _ in results]
         uses: list[list[int]] = [[] for _ in results]
         pointers: list[tuple[int, int, int]] = []
-        words = memoryview(self._args).cast(_WORD)
+        words = memoryview(self._args).cast("Q")
         for op, (kind, start) in enumerate(zip(self._kinds, self._starts, strict=True)):
             for offset in pointer_offsets(ALL_OP_ARGS[kind]):
                 place = (start + offset) // _WORD_BYTES
@@ -105,7 +103,7 @@ class Recording:
     def place(self, block_address: int) -> "NativeProgram":
         """Return the program with its results in a block of at least `layout.num_bytes` bytes."""
         args = bytearray(self._args)
-        words = memoryview(args).cast(_WORD)
+        words = memoryview(args).cast("Q")
         for place, index, distance in self._pointers:
             address = block_address + self.layout.offsets[index] + distance
             words[place] = address
