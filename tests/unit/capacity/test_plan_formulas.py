@@ -69,3 +69,32 @@ def test_small_sizes_are_bytes_alone() -> None:
     plan = planned("qwen3-next-80b", "2x h100")
 
     assert not any("(0.0 MiB)" in line for line in formula_lines(plan))
+
+
+@pytest.mark.parametrize(
+    ("model", "engine", "token_bytes", "window_bytes"),
+    [
+        ("mistral-7b-v0.1", "nanoserve", 131_072, 0),
+        ("gemma-3-27b", "tensorrt-llm", 62 * 8192, 0),
+        ("gemma-3-27b", "sglang", 62 * 8192, 0),
+        ("gemma-3-27b", "vllm@0.7", 62 * 8192, 0),
+        ("gemma-3-27b", "vllm@0.21", 10 * 8192, 52 * 8192),
+        ("gemma-3-27b", "llama.cpp", 10 * 8192, 52 * 8192),
+        ("deepseek-v2-lite", "vllm@0.6.4", 27 * 16 * 512 * 2, 0),
+    ],
+)
+def test_a_token_costs_what_the_engine_caches(
+    model: str, engine: str, token_bytes: int, window_bytes: int
+) -> None:
+    """A window that the engine has no pool for is no window, in the table and in the formulas."""
+    plan = planned(model, "h200", engine=engine)
+    lines = [
+        formula for formula in plan_formulas(plan) if formula.name.startswith("bytes of a tok")
+    ]
+
+    facts = plan.kv_facts
+    assert (facts.token_bytes, facts.window_bytes) == (token_bytes, window_bytes)
+    assert sum(formula.value for formula in lines) == token_bytes + window_bytes
+    assert any("slide" in formula.name for formula in lines) == bool(window_bytes)
+    keeps_all = "gemma" in model and not window_bytes
+    assert not keeps_all or any("keeping every token" in note for note in plan.notes)
