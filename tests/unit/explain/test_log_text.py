@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoserve.explain.log_text import plain_log
+from nanoserve.explain.log_text import decode_log, plain_log
 
 SAYS = "Available KV cache memory: 55.15 GiB"
 
@@ -96,3 +96,11 @@ def test_time_grows_with_the_text_alone(unit: str) -> None:
     plain_log(text)
 
     assert time.process_time() - started < 1
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16-be"])
+def test_a_hole_of_zero_bytes_before_a_log_is_nothing(encoding: str) -> None:
+    """Rotation by copying and cutting leaves one where a program goes on writing."""
+    hole = b"\0" * 6000
+
+    assert decode_log(hole + f"{SAYS}\n".encode(encoding)).strip("\0") == f"{SAYS}\n"
