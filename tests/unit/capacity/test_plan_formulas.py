@@ -98,3 +98,10 @@ def test_a_token_costs_what_the_engine_caches(
     assert any("slide" in formula.name for formula in lines) == bool(window_bytes)
     keeps_all = "gemma" in model and not window_bytes
     assert not keeps_all or any("keeping every token" in note for note in plan.notes)
+
+
+def test_a_measured_term_is_written_as_it_was_measured() -> None:
+    """0.27 GiB, not the digits that whole bytes turn it into."""
+    text = "\n".join(formula_lines(planned("qwen3-8b", "h100", engine="vllm@0.21")))
+
+    assert "= round(0.27 * 1073741824)\n" in text
