@@ -2,8 +2,8 @@
 
 import pytest
 
-from nanoserve.capacity.cache_cost import GroupedCost
-from nanoserve.capacity.kv_formulas import blocks_formula, layer_formulas
+from nanoserve.capacity.cache_cost import GroupedCost, SummedCost
+from nanoserve.capacity.kv_formulas import blocks_formula, layer_formulas, request_formula
 from nanoserve.capacity.plan_formulas import formula_lines, plan_formulas
 from nanoserve.plan.formula import evaluate
 from nanoserve.plan.kv_layout import full_bytes_per_token, state_bytes_per_request
@@ -53,6 +53,22 @@ def test_blocks_are_those_of_the_groups(model: str, holding: str) -> None:
             holding=holding,  # type: ignore[arg-type]
         )
         assert blocks_formula(cost, num_tokens, holding).value == blocks  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("model", preset_names())
+@pytest.mark.parametrize("engine", ["llama.cpp", "tensorrt-llm"])
+def test_bytes_of_a_request_are_written_out(model: str, engine: str) -> None:
+    """Where layers are summed, the written sum is what the pool is divided by."""
+    plan = planned(model, "h200", num_gpus=1, tp=1, engine=engine)
+    cost = plan.stage.cost
+    assert isinstance(cost, SummedCost)
+
+    for num_tokens in (1, 100, 8192, 100_000):
+        formula = request_formula(cost, num_tokens)
+        assert formula.value == cost.request_bytes(num_tokens, "steady")
+        assert evaluate(formula.substituted) == formula.value
+    names = [formula.name for formula in plan_formulas(plan)]
+    assert not plan.has_pool or any(name.startswith("bytes of a request of") for name in names)
 
 
 def test_explanations_name_the_keys() -> None:
