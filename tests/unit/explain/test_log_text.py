@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoserve.explain.log_text import plain_log
+from nanoserve.explain.log_text import decode_log, plain_log
 from tests.work_count import MAX_GROWTH, growth
 
 SAYS = "Available KV cache memory: 55.15 GiB"
@@ -101,3 +101,11 @@ def test_a_megabyte_of_short_lines_is_not_cut(text: str) -> None:
 
     assert plain.text == " ".join(text.split())
     assert plain.starts == ()
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16-be"])
+def test_a_hole_of_zero_bytes_before_a_log_is_nothing(encoding: str) -> None:
+    """Rotation by copying and cutting leaves one where a program goes on writing."""
+    hole = b"\0" * 6000
+
+    assert decode_log(hole + f"{SAYS}\n".encode(encoding)).strip("\0") == f"{SAYS}\n"
