@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 
@@ -46,7 +46,7 @@ def sha256(data: bytes) -> bytes:
 
 
 def refuse_to_hash(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(file: BinaryIO, algorithm: str) -> None:
+    def fail(file: FileIO, algorithm: str) -> None:
         message = f"{file.name} is read"
         raise AssertionError(message)
 
@@ -98,7 +98,7 @@ def test_only_the_file_that_changed_is_read_again(
     paths[1].write_bytes(b"TWO")
     read, whole = [], hashlib.file_digest
 
-    def count(file: BinaryIO, algorithm: str) -> object:
+    def count(file: FileIO, algorithm: str) -> object:
         read.append(Path(file.name).name)
         return whole(file, algorithm)
 
@@ -156,7 +156,7 @@ def test_a_file_that_changes_while_it_is_read_has_no_hash(
     """Nor is one remembered."""
     model, whole = model_of(hashes, path), hashlib.file_digest
 
-    def disturbed(file: BinaryIO, algorithm: str) -> object:
+    def disturbed(file: FileIO, algorithm: str) -> object:
         digest = whole(file, algorithm)
         changed_in_place(path)
         return digest

@@ -7,8 +7,9 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pytest
 import torch
@@ -233,7 +234,7 @@ def test_code_that_is_named_is_part_of_the_key(checkpoint: Checkpoint, tmp_path:
 
 
 def refuse_to_hash(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(file: BinaryIO, algorithm: str) -> None:
+    def fail(file: FileIO, algorithm: str) -> None:
         message = f"{file.name} is read"
         raise AssertionError(message)
 
@@ -394,7 +395,7 @@ def test_a_model_that_changes_while_it_is_hashed_is_not_kept(
     (path,) = checkpoint.shards
     whole = hashlib.file_digest
 
-    def disturbed(file: BinaryIO, algorithm: str) -> Any:
+    def disturbed(file: FileIO, algorithm: str) -> Any:
         flip_byte(path)
         return whole(file, algorithm)
 
