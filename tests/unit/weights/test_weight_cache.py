@@ -406,6 +406,32 @@ def test_a_model_that_changes_while_it_is_hashed_is_not_kept(
     assert kept_files(cache) == []
 
 
+def test_a_file_under_a_wrong_name_is_not_used(checkpoint: Checkpoint, cache: WeightCache) -> None:
+    """The name is a part of the key; the file holds all of it."""
+    load(checkpoint, cache)
+    (other,) = kept_files(cache)
+    (path,) = checkpoint.shards
+    put_another(path)
+    load(read_folder(path.parent), cache)
+    (own,) = set(kept_files(cache)) - {other}
+    other.replace(own)
+
+    assert load(read_folder(path.parent), cache)[1].cached is None
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_the_key_holds_the_hash_of_the_model(
+    checkpoint: Checkpoint, cache: WeightCache, is_same: bool
+) -> None:
+    """Beside everything else that the bytes depend on."""
+    entry = tiny_entry(checkpoint, cache)
+    assert entry is not None
+
+    keys = {entry._key(bytes(32)), entry._key(bytes(31) + bytes([not is_same]))}
+
+    assert len(keys) == (1 if is_same else 2)
+
+
 @pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_bytes(bytes(99))])
 def test_without_its_hash_a_model_is_hashed_again(
     checkpoint: Checkpoint, cache: WeightCache, spoil: Callable[[Path], object]
