@@ -6,8 +6,8 @@ import pytest
 
 from nanoserve.errors import CaptureTooSmall, DoesNotFitError, OptionError
 from nanoserve.options import AttentionChoice, EngineOptions, KVCacheDType
+from nanoserve.plan.backend_facts import BackendFacts
 from nanoserve.plan.boot_plan import plan_boot, replan_kv_pool
-from nanoserve.plan.capture_plan import BackendFacts
 from nanoserve.plan.device_facts import DeviceFacts
 from nanoserve.plan.memory_budget import MemoryReading
 from nanoserve.units import GIB, MIB
