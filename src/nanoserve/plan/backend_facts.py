@@ -14,8 +14,9 @@ class BackendFacts:
         depends_on_width: Whether a step is recorded for each width, or one serves them all.
         arena_bytes: What a shape takes beside its inputs and outputs.
         kv_cache_dtypes: Values of `--kv-cache-dtype` it serves.
-        native_bytes: The same of a step recorded as native operators, by rows, width, the size
-            of a number and the tokens of the largest step; None where steps are not recorded so.
+        native_bytes: The same of a step recorded as native operators, by rows, the longest
+            context, the size of a number and the tokens of the largest step; None where steps
+            are not recorded so.
     """
 
     depends_on_width: bool
@@ -28,14 +29,18 @@ class BackendFacts:
         """Whether steps are recorded as native operators: in milliseconds, on a CPU."""
         return self.native_bytes is not None
 
-    def arena_bytes_of(self, itemsize: int, step_tokens: int) -> ArenaBytes:
+    def arena_bytes_of(self, itemsize: int, step_tokens: int, context: int) -> ArenaBytes:
         """Return what a shape takes.
+
+        Native steps are counted at the longest context, whatever a shape's width: steps with
+        prompts, which lie in the same arena, are recorded for no other.
 
         Args:
             itemsize: Bytes of a number of the compute dtype.
             step_tokens: Most tokens of a step, those of prompts included.
+            context: Longest context served, in tokens.
         """
         native_bytes = self.native_bytes
         if native_bytes is None:
             return self.arena_bytes
-        return lambda rows, width: native_bytes(rows, width, itemsize, step_tokens)
+        return lambda rows, width: native_bytes(rows, context, itemsize, step_tokens)

@@ -62,8 +62,8 @@ def step_facts(
         logits_bytes = rows * spec.vocab_size * LOGIT_BYTES
         return attention_bytes(rows, round_up(width, block_size)) + logits_bytes
 
-    def native_bytes(rows: int, width: int, itemsize: int, step_tokens: int) -> int:
-        partial_bytes = attention_bytes(rows, round_up(width, block_size))
+    def native_bytes(rows: int, context: int, itemsize: int, step_tokens: int) -> int:
+        partial_bytes = attention_bytes(rows, round_up(context, block_size))
         logits_bytes = rows * spec.vocab_size * LOGIT_BYTES
         result_bytes = native_arena_bytes(
             spec,
@@ -111,7 +111,9 @@ def capture_for(
         options.max_num_seqs,
         choices.max_model_len,
         request=request,
-        arena_bytes=backend.arena_bytes_of(choices.itemsize, choices.token_budget),
+        arena_bytes=backend.arena_bytes_of(
+            choices.itemsize, choices.token_budget, choices.max_model_len
+        ),
         depends_on_width=backend.depends_on_width,
         has_close_rows=backend.is_native and choices.decode_mode == "captured",
     )

@@ -82,11 +82,13 @@ def test_native_steps_are_planned_by_the_size_of_a_number() -> None:
     """Where there is no native step, the arena is the backend's whatever the dtype."""
     plain = BackendFacts(False, lambda rows, width: rows * width)
     native = BackendFacts(
-        False, lambda *_: 0, native_bytes=lambda rows, width, size, tokens: rows * size + tokens
+        False,
+        lambda *_: 0,
+        native_bytes=lambda rows, context, size, tokens: rows * size + tokens + context,
     )
 
-    assert plain.arena_bytes_of(2, step_tokens=100)(3, 5) == 15
-    assert native.arena_bytes_of(2, step_tokens=100)(3, 5) == 106
+    assert plain.arena_bytes_of(2, step_tokens=100, context=4000)(3, 5) == 15
+    assert native.arena_bytes_of(2, step_tokens=100, context=4000)(3, 5) == 4106
     assert [plain.is_native, native.is_native] == [False, True]
 
 

@@ -124,7 +124,7 @@ def test_the_block_takes_what_was_planned(name: str, quantization: Quantization)
     graphs.warm((8, width))
     mixed.run(chunks(*[MIXED_TOKENS // 8] * 8))
 
-    arena_bytes = facts.arena_bytes_of(4, step_tokens=MIXED_TOKENS)(8, width)
+    arena_bytes = facts.arena_bytes_of(4, step_tokens=MIXED_TOKENS, context=width)(8, 128)
     planned_bytes = arena_bytes - graphs._buffers.step((8, 128)).logits.nbytes
     assert 0 <= len(recorder._block) - planned_bytes <= 8 * 64
 
