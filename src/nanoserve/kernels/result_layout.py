@@ -25,9 +25,10 @@ class Lifetime:
     first: int
     last: int
 
-    def overlaps(self, other: "Lifetime") -> bool:
-        """Whether there is an operator during which both are needed."""
-        return self.first <= other.last and other.first <= self.last
+    @property
+    def ops(self) -> range:
+        """The operators during which it is needed."""
+        return range(self.first, self.last + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +55,11 @@ def lay_out(lifetimes: list[Lifetime]) -> ResultLayout:
         return -lifetimes[index].num_bytes, lifetimes[index].first
 
     offsets = [0] * len(lifetimes)
-    placed: list[int] = []
+    num_ops = max((life.last for life in lifetimes), default=-1) + 1
+    needed_at: list[list[int]] = [[] for _ in range(num_ops)]  # what is placed, by operator
     for index in sorted(range(len(lifetimes)), key=rank):
         result = lifetimes[index]
-        neighbours = [other for other in placed if result.overlaps(lifetimes[other])]
+        neighbours = {other for op in result.ops for other in needed_at[op]}
         offset = 0
         for other in sorted(neighbours, key=offsets.__getitem__):
             if offset + result.num_bytes <= offsets[other]:
@@ -65,6 +67,7 @@ def lay_out(lifetimes: list[Lifetime]) -> ResultLayout:
             end = round_up(offsets[other] + lifetimes[other].num_bytes, ALIGNMENT)
             offset = max(offset, end)
         offsets[index] = offset
-        placed.append(index)
+        for op in result.ops:
+            needed_at[op].append(index)
     ends = (offset + life.num_bytes for offset, life in zip(offsets, lifetimes, strict=True))
     return ResultLayout(tuple(offsets), max(ends, default=0))

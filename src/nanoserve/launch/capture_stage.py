@@ -18,6 +18,7 @@ from nanoserve.plan.boot_checks import (
 from nanoserve.plan.boot_info import CaptureOutcome
 from nanoserve.plan.boot_plan import BootPlan
 from nanoserve.plan.boot_sizing import LOGIT_BYTES
+from nanoserve.plan.capture_axes import mixed_tokens
 from nanoserve.plan.capture_plan import CapturePlan
 from nanoserve.runner.decode_graphs import DecodeGraphs
 from nanoserve.runner.graph_recorder import CudaGraphRecorder, GraphRecorder, ReplayRecorder
@@ -73,7 +74,10 @@ def prepare_mixed(
     """Allocate what steps with prompts are recorded on; None where recording takes long."""
     if graphs is None or not isinstance(recorder, NativeRecorder):
         return None
-    return MixedGraphs(decoder, graphs.pool, graphs.logits_buffer, plan.max_model_len, recorder)
+    max_tokens = mixed_tokens(plan.max_num_batched_tokens)
+    return MixedGraphs(
+        decoder, graphs.pool, graphs.logits_buffer, plan.max_model_len, max_tokens, recorder
+    )
 
 
 def recorder_for(

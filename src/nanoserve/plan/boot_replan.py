@@ -89,7 +89,7 @@ def settle_capture(
         plan.max_num_seqs,
         plan.max_model_len,
         request=request,
-        arena_bytes=backend.arena_bytes_of(DTYPE_BYTES[plan.dtype]),
+        arena_bytes=backend.arena_bytes_of(DTYPE_BYTES[plan.dtype], plan.max_num_batched_tokens),
         depends_on_width=backend.depends_on_width,
         has_close_rows=backend.is_native and plan.decode_mode == "captured",
     )

@@ -14,7 +14,7 @@ from nanoserve.plan.activation_plan import (
     largest_step,
 )
 from nanoserve.plan.boot_choices import BootChoices
-from nanoserve.plan.capture_axes import MIXED_TOKENS
+from nanoserve.plan.capture_axes import mixed_tokens
 from nanoserve.plan.capture_cost import gathered_arena_bytes, native_arena_bytes
 from nanoserve.plan.capture_plan import (
     ArenaBytes,
@@ -67,12 +67,12 @@ def step_facts(
         logits_bytes = rows * spec.vocab_size * LOGIT_BYTES
         return attention_bytes(rows, round_up(width, block_size)) + logits_bytes
 
-    def native_bytes(rows: int, width: int, itemsize: int) -> int:
+    def native_bytes(rows: int, width: int, itemsize: int, step_tokens: int) -> int:
         partial_bytes = attention_bytes(rows, round_up(width, block_size))
         logits_bytes = rows * spec.vocab_size * LOGIT_BYTES
         result_bytes = native_arena_bytes(
             spec,
-            max(rows, MIXED_TOKENS),
+            max(rows, mixed_tokens(step_tokens)),
             rows,
             partial_bytes,
             itemsize,
@@ -116,7 +116,7 @@ def capture_for(
         options.max_num_seqs,
         choices.max_model_len,
         request=request,
-        arena_bytes=backend.arena_bytes_of(choices.itemsize),
+        arena_bytes=backend.arena_bytes_of(choices.itemsize, choices.token_budget),
         depends_on_width=backend.depends_on_width,
         has_close_rows=backend.is_native and choices.decode_mode == "captured",
     )

@@ -6,7 +6,12 @@ Pure arithmetic on ints; which shapes of the grid are recorded is `capture_plan`
 from nanoserve.units import round_up
 
 WIDTH_BUCKET = 128  # tokens; widths are its multiples
-MIXED_TOKENS = 512  # most tokens of a step with prompts that is recorded
+MIXED_TOKENS = 512  # larger steps gain nothing: Python is a small part of them
+
+
+def mixed_tokens(step_tokens: int) -> int:
+    """Return the most tokens of a step with prompts that is recorded, of steps of so many."""
+    return min(step_tokens, MIXED_TOKENS)
 
 
 def row_buckets(max_rows: int) -> tuple[int, ...]:

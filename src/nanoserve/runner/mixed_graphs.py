@@ -18,7 +18,6 @@ from torch import Tensor
 
 from nanoserve.attention.backend import AttentionInputs
 from nanoserve.model.decoder import Decoder
-from nanoserve.plan.capture_axes import MIXED_TOKENS
 from nanoserve.runner.decode_graphs import OUT_OF_MEMORY
 from nanoserve.runner.graph_recorder import GraphRecorder, Replay
 from nanoserve.runner.kv_pool import KVPool
@@ -47,6 +46,7 @@ class MixedGraphs:
         pool: KVPool,
         logits: Tensor,
         max_model_len: int,
+        max_tokens: int,
         recorder: GraphRecorder,
     ) -> None:
         """Allocate the buffers.
@@ -56,6 +56,7 @@ class MixedGraphs:
             pool: Allocated.
             logits: float32 [R_max, V] for the results of a step of up to `R_max` requests.
             max_model_len: Longest context served, in tokens.
+            max_tokens: Of a step that is recorded.
             recorder: Records in no time worth mentioning.
         """
         self._model = model
@@ -65,12 +66,12 @@ class MixedGraphs:
         self._recorder = recorder
         max_requests = len(logits)
         # token ids, positions and slots, and the rows whose logits are wanted
-        self._columns = torch.zeros(4, MIXED_TOKENS, dtype=torch.int64)
+        self._columns = torch.zeros(4, max_tokens, dtype=torch.int64)
         self._lengths = torch.zeros(2, max_requests + 1, dtype=torch.int32)
         table_shape = (max_requests, ceil_div(max_model_len, pool.block_size))
         self._block_tables = torch.zeros(table_shape, dtype=torch.int32)
         self._replays: OrderedDict[MixedShape, Replay] = OrderedDict()  # replayed last at the end
-        self._max_tokens = MIXED_TOKENS
+        self._max_tokens = max_tokens
 
     @torch.inference_mode()
     def run(self, layout: BatchLayout) -> Tensor | None:

@@ -28,7 +28,7 @@ def test_results_that_live_together_share_no_byte(results: list[Lifetime]) -> No
     assert all(first % ALIGNMENT == 0 and end <= layout.num_bytes for first, end in spans)
     for index, one in enumerate(results):
         for other in range(index):
-            if one.overlaps(results[other]):
+            if set(one.ops) & set(results[other].ops):
                 (first, end), (other_first, other_end) = spans[index], spans[other]
                 assert end <= other_first or other_end <= first
 

@@ -1,5 +1,7 @@
 """What a boot puts on a device, counted from resolved choices."""
 
+import pytest
+
 from nanoserve.options import EngineOptions
 from nanoserve.plan.boot_choices import choose
 from nanoserve.plan.boot_sizing import (
@@ -10,6 +12,7 @@ from nanoserve.plan.boot_sizing import (
     step_facts,
     torch_backend_facts,
 )
+from nanoserve.plan.capture_cost import native_arena_bytes
 from nanoserve.plan.capture_plan import BackendFacts
 from nanoserve.units import MIB
 from tests.plan_cases import CPU, GPU, SMOLLM2
@@ -82,3 +85,20 @@ def test_only_what_is_recorded_in_milliseconds_has_close_rows() -> None:
         rows[mode] = capture.row_buckets
 
     assert rows == {"captured": (1, 2, 3, 4, 5, 6), "bucketed": (1, 2, 4, 6)}
+
+
+@pytest.mark.parametrize(("step_tokens", "planned_for"), [(64, 64), (512, 512), (2048, 512)])
+def test_the_arena_is_for_no_larger_steps_than_there_are(
+    step_tokens: int, planned_for: int
+) -> None:
+    """Steps with prompts are recorded up to 512 tokens, and no step holds more than its budget."""
+    native = step_facts(SMOLLM2, False, lambda rows, width: 0, 16, native_weights="none")
+    options = EngineOptions(
+        max_num_seqs=2, decode_mode="captured", max_num_batched_tokens=step_tokens
+    )
+    choices = choose(SMOLLM2, options, CPU)
+    capture = capture_for(options, choices, native)
+
+    assert capture is not None
+    results = native_arena_bytes(SMOLLM2, planned_for, 2, 0, choices.itemsize)
+    assert capture.arena_bytes == results + 2 * SMOLLM2.vocab_size * 4

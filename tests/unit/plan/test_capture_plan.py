@@ -87,10 +87,11 @@ def test_native_steps_are_planned_by_the_size_of_a_number() -> None:
     """Where there is no native step, the arena is the backend's whatever the dtype."""
     plain = BackendFacts(False, lambda rows, width: rows * width)
     native = BackendFacts(
-        False, lambda rows, width: 0, native_bytes=lambda rows, width, size: rows * size
+        False, lambda *_: 0, native_bytes=lambda rows, width, size, tokens: rows * size + tokens
     )
 
-    assert [plain.arena_bytes_of(2)(3, 5), native.arena_bytes_of(2)(3, 5)] == [15, 6]
+    assert plain.arena_bytes_of(2, step_tokens=100)(3, 5) == 15
+    assert native.arena_bytes_of(2, step_tokens=100)(3, 5) == 106
     assert [plain.is_native, native.is_native] == [False, True]
 
 

@@ -42,7 +42,9 @@ def mixed_for(
     """Return both kinds of graphs of one random decoder."""
     recorder = recorder or WatchedNativeRecorder(native_kernels())
     graphs = graphs_for(decoder_of(quantization), PLAN, recorder, num_blocks=800)  # type: ignore[arg-type]
-    mixed = MixedGraphs(graphs._model, graphs.pool, graphs.logits_buffer, 400, recorder)
+    mixed = MixedGraphs(
+        graphs._model, graphs.pool, graphs.logits_buffer, 400, MIXED_TOKENS, recorder
+    )
     return graphs, mixed
 
 
@@ -152,7 +154,9 @@ def test_without_memory_such_steps_and_larger_ones_stay_eager(
     """Said once; smaller ones are recorded."""
     graphs, _ = mixed_for()
     recorder = FullDeviceRecorder(1)
-    mixed = MixedGraphs(graphs._model, graphs.pool, graphs.logits_buffer, 400, recorder)
+    mixed = MixedGraphs(
+        graphs._model, graphs.pool, graphs.logits_buffer, 400, MIXED_TOKENS, recorder
+    )
     large, larger, small = (
         layout_of(StepPlan(0, (piece(0, 0, length),))) for length in (30, 31, 29)
     )

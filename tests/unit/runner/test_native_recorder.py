@@ -117,12 +117,15 @@ def test_the_block_takes_what_was_planned(name: str, quantization: Quantization)
     backend = CpuAttention(native_kernels(), spec)
     facts = step_facts(spec, False, backend.arena_bytes, BLOCK_SIZE, native_weights=quantization)
     width = graphs.buffer_shape.num_blocks * BLOCK_SIZE
-    mixed = MixedGraphs(graphs._model, graphs.pool, graphs.logits_buffer, width, recorder)
+    mixed = MixedGraphs(
+        graphs._model, graphs.pool, graphs.logits_buffer, width, MIXED_TOKENS, recorder
+    )
 
     graphs.warm((8, width))
     mixed.run(chunks(*[MIXED_TOKENS // 8] * 8))
 
-    planned_bytes = facts.arena_bytes_of(4)(8, width) - graphs._buffers.step((8, 128)).logits.nbytes
+    arena_bytes = facts.arena_bytes_of(4, step_tokens=MIXED_TOKENS)(8, width)
+    planned_bytes = arena_bytes - graphs._buffers.step((8, 128)).logits.nbytes
     assert 0 <= len(recorder._block) - planned_bytes <= 8 * 64
 
 
