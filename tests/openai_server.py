@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 Body = dict[str, Any]
 Answer = AsyncIterator[bytes]
 

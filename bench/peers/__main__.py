@@ -11,6 +11,7 @@ from bench.peers.model_files import make_models
 from bench.peers.page import write_page
 from bench.peers.peers import all_peers, default_names
 from bench.peers.places import peers_folder
+from bench.peers.results import Results
 from bench.peers.run import Plan, Run, pin_to_cores
 
 _PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
@@ -36,6 +37,11 @@ def main(words: Sequence[str]) -> None:
     running.add_argument("--note", default="", help="said on the page of these rounds")
     running.add_argument(
         "--flags", action="append", default=[], help="more flags of one: nanoserve-bf16=--threads 2"
+    )
+    running.add_argument(
+        "--resume",
+        action="store_true",
+        help="keep the results there are and measure what they lack (default: put them aside)",
     )
     for command in (running, commands.add_parser("page", help="write the page again")):
         command.add_argument("--results", type=Path, default=peers_folder() / "results.json")
@@ -64,7 +70,10 @@ def _run(asked: argparse.Namespace) -> None:
     levels = tuple(int(level) for level in asked.concurrency.split(","))
     plan = Plan(levels, asked.repeats, asked.port, not asked.rates_only, asked.note)
     pin_to_cores()
-    Run(plan, asked.results).measure([peers[name] for name in names])
+    results = Results(asked.results, is_resumed=asked.resume)
+    if results.put_aside:
+        print(f"The results of before are in {results.put_aside} now.")
+    Run(plan, results).measure([peers[name] for name in names])
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ _HEAD = """\
 
 This page is written by `python -m bench.peers run`.
 It measures every peer on the same machine in turn, round after round, through the socket and with the client of `nanoserve bench serve`.
-Each figure is the median over the rounds; rates drift within minutes on a shared machine, so only figures of one run compare, and those of one class of weights.
+Each figure is the median over the rounds, and where it could not be taken in all of them, it says in how many; rates drift within minutes on a shared machine, so only figures of one run compare, and those of one class of weights.
 Every peer serves the same model, SmolLM2-135M-Instruct, made from the same file.
 """
 _COMMANDS = """
@@ -20,9 +20,12 @@ _COMMANDS = """
 
     python -m bench.peers install      # each peer in an environment of its own, in a cache
     python -m bench.peers run          # --peers, --concurrency and --repeats choose less
+    python -m bench.peers run --resume # what an interrupted run lacks
 
 Prompts are random tokens, answers are greedy and run to their full length: 128 prompt and 128 output tokens, as many requests as there are streams (two for one stream).
-Servers of the first two tables are started for 32 requests of 512 tokens, those of the third for 9 of 2,048, where a server has to be told.
+Servers of the first two tables are started for 32 requests of 512 tokens, those of the third for 9 of 2,048, where a server has to be told; vLLM, which takes more than a minute to start, once a round for 32 of 2,048.
+No server outlives its round.
+Where a load fails or a server dies, what is missing is measured once more on a server started anew; what fails again is said above and in no figure.
 OpenVINO GenAI has no HTTP server, nor has transformers' `generate`: `openvino_server.py` and `transformers_server.py` in `bench/peers` put them behind a socket, without turning tokens into text; `generate` runs one batch to its end before the next.
 Peak memory is the sum of VmHWM over the processes of a server, after its rates were measured; pages shared by two processes count twice.
 A figure is taken again, once, where other processes took more than a tenth of a core, and the quieter one is kept.
@@ -48,12 +51,11 @@ def render(records: Sequence[Record]) -> str:
     peers = {name: by_peer[name] for name in order}
     dates = sorted({record["date"] for record in records})
     machines = sorted({record["machine"] for record in records})
-    rounds = sorted({len(rounds) for rounds in peers.values()})
     return "\n".join(
         [
             _HEAD,
             f"Machine: {'; '.join(machines)}. Date: {', '.join(dates)}. "
-            f"Rounds: {', '.join(map(str, rounds))}.",
+            f"Rounds: {_num_rounds(peers)}.",
             *_rates(peers),
             *_gaps(peers),
             *_long(peers),
@@ -71,13 +73,24 @@ def _levels(peers: Mapping[str, Sequence[Record]]) -> list[int]:
     return sorted(int(name[2:]) for name in names if name.startswith("c="))
 
 
+def _num_rounds(peers: Mapping[str, Sequence[Record]]) -> int:
+    return max((len(rounds) for rounds in peers.values()), default=0)
+
+
+def _values(rounds: Iterable[Record], group: str, name: str) -> list[float]:
+    groups = (record["figures"].get(group, {}) for record in rounds)
+    return [figures[name] for figures in groups if "error" not in figures and name in figures]
+
+
 def _median(rounds: Iterable[Record], group: str, name: str) -> float | None:
-    values = [
-        value
-        for record in rounds
-        if (value := record["figures"].get(group, {}).get(name)) is not None
-    ]
+    values = _values(rounds, group, name)
     return statistics.median(values) if values else None
+
+
+def _of(rounds: Iterable[Record], group: str, name: str, total: int) -> str:
+    """Return in how many of all rounds a figure was taken; '' where in all or in none."""
+    count = len(_values(rounds, group, name))
+    return f" ({count} of {total})" if 0 < count < total else ""
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -93,37 +106,44 @@ def _cell(value: float | None, unit: str = "", digits: int = 0) -> str:
 
 
 def _rates(peers: Mapping[str, Sequence[Record]]) -> list[str]:
-    levels = _levels(peers)
+    levels, total = _levels(peers), _num_rounds(peers)
+    columns = [
+        *((f"c={c}", "output_tokens_per_s", "", 1) for c in levels),
+        ("start", "first_token_s", " s", 1),
+        ("memory", "peak_rss_mib", " MiB", 0),
+    ]
     rows = [
-        [
-            name,
-            rounds[-1]["weights"],
-            *(_cell(_median(rounds, f"c={c}", "output_tokens_per_s"), digits=1) for c in levels),
-            _cell(_median(rounds, "start", "first_token_s"), " s", 1),
-            _cell(_median(rounds, "memory", "peak_rss_mib"), " MiB"),
-        ]
+        [name, rounds[-1]["weights"], *(_figure(rounds, *column, total) for column in columns)]
         for name, rounds in peers.items()
     ]
     header = ["", "weights", *(f"c={c}" for c in levels), "start to first token", "peak RSS"]
     return ["", "## Output tokens/s, prefill included", *_table(header, rows)]
 
 
+def _figure(
+    rounds: Sequence[Record], group: str, name: str, unit: str, digits: int, total: int
+) -> str:
+    cell = _cell(_median(rounds, group, name), unit, digits)
+    return cell + _of(rounds, group, name, total)
+
+
 def _gaps(peers: Mapping[str, Sequence[Record]]) -> list[str]:
-    levels = _levels(peers)
+    levels, total = _levels(peers), _num_rounds(peers)
     rows = []
     for name, rounds in peers.items():
         cells = [name]
         for c in levels:
             p50 = _median(rounds, f"c={c}", "itl_p50_ms")
             p99 = _median(rounds, f"c={c}", "itl_p99_ms")
-            cells.append(f"{_cell(p50, digits=1)} / {_cell(p99, digits=1)}")
+            of = _of(rounds, f"c={c}", "itl_p50_ms", total)
+            cells.append(f"{_cell(p50, digits=1)} / {_cell(p99, digits=1)}{of}")
         rows.append(cells)
     header = ["", *(f"c={c}" for c in levels)]
     return ["", "## Gaps between tokens, p50 / p99 in ms", *_table(header, rows)]
 
 
 def _long(peers: Mapping[str, Sequence[Record]]) -> list[str]:
-    rows = []
+    rows, total = [], _num_rounds(peers)
     for name, rounds in peers.items():
         quiet = _median(rounds, "interference", "quiet_itl_p99_ms")
         disturbed = _median(rounds, "interference", "disturbed_itl_p99_ms")
@@ -132,11 +152,11 @@ def _long(peers: Mapping[str, Sequence[Record]]) -> list[str]:
         rows.append(
             [
                 name,
-                _cell(_median(rounds, "ttft_512", "ttft_ms"), " ms"),
-                _cell(cold, " ms"),
+                _figure(rounds, "ttft_512", "ttft_ms", " ms", 0, total),
+                _figure(rounds, "prefix", "cold_ms", " ms", 0, total),
                 _cell(cached, " ms"),
                 _ratio(cached, cold),
-                _cell(quiet, " ms", 1),
+                _figure(rounds, "interference", "quiet_itl_p99_ms", " ms", 1, total),
                 _cell(disturbed, " ms", 1),
                 _ratio(disturbed, quiet),
                 _cell(_median(rounds, "interference", "intruder_ttft_p50_ms"), " ms"),
@@ -192,6 +212,10 @@ def _failures(peers: Mapping[str, Sequence[Record]]) -> list[str]:
         for record in rounds:
             if note := record.get("note"):
                 lines.append(f"- {name}, round {record['round']}: {note}")
+            if error := record.get("taken_again_after"):
+                lines.append(
+                    f"- {name}, round {record['round']}: taken again after {_last_line(error)}"
+                )
             for group, figures in record["figures"].items():
                 if error := figures.get("error"):
                     lines.append(f"- {name}, round {record['round']}, {group}: {_last_line(error)}")

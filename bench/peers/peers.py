@@ -29,6 +29,13 @@ class ServerShape:
     max_num_seqs: int
     max_model_len: int
 
+    def __or__(self, other: "ServerShape") -> "ServerShape":
+        """Return the shape that serves the loads of both."""
+        return ServerShape(
+            max(self.max_num_seqs, other.max_num_seqs),
+            max(self.max_model_len, other.max_model_len),
+        )
+
 
 @dataclass(frozen=True)
 class Peer:
@@ -41,7 +48,7 @@ class Peer:
         needs: A file without which it is not installed.
         environment: Variables it is started with.
         package: Whose version the table names, and the interpreter that knows it.
-        is_slow_to_start: It is paused between rounds and not started again.
+        is_slow_to_start: It is started once a round, for every load, not anew for long prompts.
         extra_body: JSON that every request gets; for a server with ways of its own.
         prompt_format: `text` where it takes no token ids.
         has_interference: False where a request waits for all before it: nothing to measure.
@@ -138,7 +145,8 @@ def _vllm() -> Peer:
             *(str(python), "-m", "vllm.entrypoints.openai.api_server"),  # `vllm` wants its own name
             *("--model", str(model_file(PRESET))),
             *("--host", "127.0.0.1", "--port", str(port), "--dtype", "bfloat16"),
-            *("--max-model-len", "2048", "--max-num-seqs", "32"),  # paged: one shape serves all
+            *("--max-model-len", str(shape.max_model_len)),
+            *("--max-num-seqs", str(shape.max_num_seqs)),
             "--disable-uvicorn-access-log",
         ]
 
@@ -173,7 +181,6 @@ def _transformers_serve() -> Peer:
         command,
         python.with_name("transformers"),
         ("transformers", python),
-        is_slow_to_start=True,
         extra_body=json.dumps({"generation_config": json.dumps({"eos_token_id": -1})}),
         prompt_format="text",
     )

@@ -1,29 +1,41 @@
 """Measure peers in turn, round after round, and keep every round in a file."""
 
-import json
+import contextlib
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial, reduce
+from operator import or_
 from pathlib import Path
-from typing import Any
 
 from bench.peers.measure import (
     LONG_SHAPE,
     RATES_SHAPE,
-    START_PROMPT,
-    START_TEXT,
     START_TIMEOUT_S,
     Figures,
     Measurement,
+    is_open,
+    long_groups,
+    rate_groups,
+    start_prompt,
 )
 from bench.peers.peers import Peer, ServerShape
 from bench.peers.places import peers_folder
-from bench.peers.server_process import ServerFailedError, ServerProcess
+from bench.peers.progress import Progress
+from bench.peers.results import Record, Results
+from bench.peers.server_process import (
+    ServerFailedError,
+    ServerProcess,
+    StartFailedError,
+    free_port,
+)
 
 NUM_CORES = 2
+_NUM_ATTEMPTS = 2  # at a round
 
 
 @dataclass(frozen=True)
@@ -33,7 +45,7 @@ class Plan:
     Attributes:
         levels: Concurrencies.
         repeats: Rounds over all peers.
-        port: Of every server; one listens at a time, but for paused ones.
+        port: Of every server, or the next that is free; one server runs at a time.
         has_long: Whether first tokens, prefixes and interference are measured too.
         note: Said on the page of each of these rounds; may be empty.
     """
@@ -45,89 +57,177 @@ class Plan:
     note: str = ""
 
 
-class Run:
-    """Alternates between peers; those slow to start stay, paused."""
+@dataclass(frozen=True)
+class _Load:
+    """What is measured of a server of one shape.
 
-    def __init__(self, plan: Plan, results: Path) -> None:
+    Attributes:
+        shape: The server's.
+        seed: Of its prompts.
+        groups: Names of the figures.
+        take: Takes them all.
+    """
+
+    shape: ServerShape
+    seed: int
+    groups: Sequence[str]
+    take: Callable[[Measurement], None]
+
+
+class Run:
+    """Alternates between peers; no server outlives its round."""
+
+    def __init__(self, plan: Plan, results: Results) -> None:
         self._plan = plan
         self._results = results
-        self._kept: dict[str, tuple[ServerProcess, float]] = {}
-        self.records: list[dict[str, Any]] = []
-        if results.exists():
-            self.records = json.loads(results.read_text())
 
     def measure(self, peers: Sequence[Peer]) -> None:
-        """Measure every peer `repeats` times; the file is written after each."""
-        first_round = 1 + max((record["round"] for record in self.records), default=0)
-        try:
-            for number in range(first_round, first_round + self._plan.repeats):
-                for peer in peers:
-                    print(f"round {number}: {peer.name}", flush=True)
-                    self._one(peer, number)
-        finally:
-            for server, _ in self._kept.values():
-                server.stop()
+        """Bring every peer to `repeats` rounds; the file is written after each figure.
 
-    def _one(self, peer: Peer, number: int) -> None:
-        record: dict[str, Any] = {
-            "peer": peer.name,
+        Rounds of the file that are whole are left alone, those that are not are completed.
+        """
+        numbers = range(1, 1 + self._plan.repeats)
+        rounds = [(number, peer) for number in numbers for peer in peers]
+        progress = Progress((peer.name for _, peer in rounds), self._results.earlier)
+        progress.line(progress.left)
+        for number, peer in rounds:
+            name = f"round {number} of {self._plan.repeats}, {peer.name}"
+            record = self._results.round_of(peer.name, number)
+            if not self._open_loads(peer, number, record["figures"]):
+                progress.skip_round(peer.name)
+                progress.line(f"{name}: there already")
+                continue
+            start_s = time.monotonic()
+            self._round(peer, record, partial(progress.line, of=f"{name}: "))
+            record["seconds"] = time.monotonic() - start_s
+            self._results.save()
+            progress.end_round(peer.name, record["seconds"])
+            progress.line(f"{name}: ended after {record['seconds']:.0f} s; {progress.left}")
+
+    def _loads(self, peer: Peer, number: int) -> list[_Load]:
+        levels = self._plan.levels
+        rates = _Load(RATES_SHAPE, number, rate_groups(levels), lambda m: m.rates(levels))
+        long = _Load(LONG_SHAPE, 500 + number, long_groups(peer), Measurement.long_prompts)
+        return [rates, long] if self._plan.has_long else [rates]
+
+    def _open_loads(self, peer: Peer, number: int, figures: Figures) -> list[_Load]:
+        """Return the loads of which a figure is missing or an error."""
+        loads = self._loads(peer, number)
+        return [load for load in loads if any(is_open(figures, name) for name in load.groups)]
+
+    def _round(self, peer: Peer, record: Record, say: Callable[[str], None]) -> None:
+        """Measure what a round lacks; if something fails, once more on a new server."""
+        figures = record["figures"]
+        loads = self._loads(peer, record["round"])
+        shape = (
+            reduce(or_, (load.shape for load in loads)) if peer.is_slow_to_start else RATES_SHAPE
+        )
+        record |= {
             "weights": peer.weights,
-            "round": number,
             "date": datetime.now(UTC).date().isoformat(),
             "machine": machine_line(),
             "version": version_of(peer),
-            "command": command_line(peer, RATES_SHAPE),
+            "command": command_line(peer, shape),
             "note": self._plan.note,
         }
-        figures: Figures = {}
-        record["figures"] = figures
-        try:
-            self._measure(peer, number, figures)
-        except ServerFailedError as error:
-            figures["start"] = {"error": str(error)}
-        finally:  # what an interrupted run has measured is kept
-            print(json.dumps(figures, indent=1), flush=True)
-            self.records.append(record)
-            self._results.write_text(json.dumps(self.records, indent=1) + "\n")
+        for attempt in range(1, 1 + _NUM_ATTEMPTS):
+            figures.pop("server", None)
+            try:
+                self._attempt(peer, record, is_first=attempt == 1, say=say)
+            except StartFailedError as error:
+                figures["start" if is_open(figures, "start") else "server"] = {"error": str(error)}
+                say(f"did not start: {error}")
+            self._results.save()
+            if not self._open_loads(peer, record["round"], figures):
+                return
+            if attempt < _NUM_ATTEMPTS:
+                record["taken_again_after"] = _first_error(figures)
+                say("once more, on a server started anew")
 
-    def _measure(self, peer: Peer, number: int, figures: Figures) -> None:
-        """Fill `figures`, group by group."""
-        server, start_s = self._start(peer, RATES_SHAPE)
-        try:
-            figures["start"] = {"first_token_s": start_s}
-            Measurement(peer, server, number, figures).rates(self._plan.levels)
-            figures["memory"] = {"peak_rss_mib": server.peak_rss_bytes() / 2**20}
-        finally:
-            self._leave(peer, server, start_s)
-        if not self._plan.has_long:
-            return
-        server, _ = self._start(peer, LONG_SHAPE)
-        try:
-            longer = Measurement(peer, server, 500 + number, figures)
-            longer.first_tokens()
-            if peer.has_interference:
-                longer.interference()
-        finally:
-            self._leave(peer, server, start_s)
+    def _attempt(
+        self, peer: Peer, record: Record, *, is_first: bool, say: Callable[[str], None]
+    ) -> None:
+        """Take every open load once.
 
-    def _start(self, peer: Peer, shape: ServerShape) -> tuple[ServerProcess, float]:
-        if peer.name in self._kept:
-            server, start_s = self._kept[peer.name]
-            server.resume()
-            return server, start_s
+        A peer that is slow to start gets one server for all loads; where that failed, one
+        for each, so that a load that kills it costs no more than its own figures.
+
+        Raises:
+            StartFailedError: A server did not start.
+        """
+        figures = record["figures"]
+        loads = self._open_loads(peer, record["round"], figures)
+        is_shared = peer.is_slow_to_start and is_first
+        for together in [loads] if is_shared else [[load] for load in loads]:
+            with (
+                _noted_death(figures, say),
+                self._started(peer, [load.shape for load in together], figures, say) as server,
+            ):
+                for load in together:
+                    on_group = self._saver(figures, say)
+                    load.take(Measurement(peer, server, load.seed, figures, on_group))
+
+    def _saver(self, figures: Figures, say: Callable[[str], None]) -> Callable[[str], None]:
+        def save(group: str) -> None:
+            self._results.save()
+            say(f"{group}: {_in_words(figures[group])}")
+
+        return save
+
+    @contextlib.contextmanager
+    def _started(
+        self,
+        peer: Peer,
+        shapes: Sequence[ServerShape],
+        figures: Figures,
+        say: Callable[[str], None],
+    ) -> Iterator[ServerProcess]:
+        """Start a server for every shape of `shapes`; stop it at the end.
+
+        The seconds to its first token are a figure once a round: the first start's.
+        """
         log = peers_folder() / "logs" / f"{peer.name}.log"
         log.parent.mkdir(exist_ok=True)
-        port = self._plan.port + len(self._kept)
-        server = ServerProcess(peer.command(shape, port), peer.environment, port, log)
-        prompt = START_TEXT if peer.prompt_format == "text" else START_PROMPT
-        return server, server.wait_for_token(prompt, START_TIMEOUT_S)
-
-    def _leave(self, peer: Peer, server: ServerProcess, start_s: float) -> None:
-        if peer.is_slow_to_start:
-            server.pause()
-            self._kept[peer.name] = (server, start_s)
-        else:
+        try:
+            port = free_port(self._plan.port)
+            command = peer.command(reduce(or_, shapes), port)
+            server = ServerProcess(command, peer.environment, port, log)
+        except OSError as error:
+            raise StartFailedError(str(error)) from error
+        try:
+            start_s = server.wait_for_token(start_prompt(peer), START_TIMEOUT_S)
+            say(f"started in {start_s:.1f} s")
+            if is_open(figures, "start"):
+                figures["start"] = {"first_token_s": start_s}
+            yield server
+        finally:
             server.stop()
+
+
+@contextlib.contextmanager
+def _noted_death(figures: Figures, say: Callable[[str], None]) -> Iterator[None]:
+    """Turn the death of a server under a load into a figure."""
+    try:
+        yield
+    except StartFailedError:
+        raise
+    except ServerFailedError as error:
+        figures["server"] = {"error": str(error)}
+        say(str(error))
+
+
+def _first_error(figures: Figures) -> str:
+    """Return the first group that failed, and how."""
+    errors = (f"{name}: {of['error']}" for name, of in figures.items() if "error" in of)
+    return next(errors, "an interruption")
+
+
+def _in_words(figures: Figures) -> str:
+    """Return the figures of a group in a line."""
+    return ", ".join(
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in figures.items()
+    )
 
 
 def pin_to_cores() -> None:

@@ -6,6 +6,7 @@ The right figures are worked out from the published shapes by hand; the formula 
 import pytest
 
 from nanoserve.capacity.kv_formulas import layer_formulas
+from nanoserve.capacity.plan_choices import cached_shape
 from nanoserve.capacity.plan_formulas import plan_formulas
 from nanoserve.units import GIB
 from tests.planner import planned
@@ -18,7 +19,12 @@ FAMILIES = [
     ("qwen3-next", "2x h200", 12 * 2 * (256 + 256) * 2, 79_674_391_296 * 2 / GIB),  # 12 of 48
     ("gpt-oss-20b", "h100", 12 * 8 * (64 + 64) * 2, 12.8),  # 12 of 24; experts in MXFP4
     ("mixtral-8x7b", "2x h100", 32 * 8 * (128 + 128) * 2, 46_702_792_704 * 2 / GIB),
-    ("llama-4-scout", "4x h100", 12 * 8 * (128 + 128) * 2, 108_641_793_536 * 2 / GIB),
+    (
+        "llama-4-scout",
+        "4x h100",
+        48 * 8 * (128 + 128) * 2,
+        108_641_793_536 * 2 / GIB,
+    ),  # chunks kept
     ("jamba", "2x h100", 4 * 8 * (128 + 128) * 2, 51_570_323_328 * 2 / GIB),  # 4 of 32
 ]
 
@@ -27,7 +33,7 @@ FAMILIES = [
 def test_kv_and_weights(model: str, gpus: str, token_bytes: int, weights_gib: float) -> None:
     """A further token of a long request, and all weights together."""
     plan = planned(model, gpus, tp=1, pp=1, num_gpus=1)
-    for formula in layer_formulas(plan.stage.shape, plan.choices.cache):
+    for formula in layer_formulas(cached_shape(plan.query, plan.stage.shape), plan.choices.cache):
         print(f"{formula.name} = {formula.substituted} = {formula.value}")
 
     assert plan.kv_facts.token_bytes == pytest.approx(token_bytes, rel=0.01)

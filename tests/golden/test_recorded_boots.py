@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from nanoserve.bench.boot_case import read_case
 from nanoserve.bench.boot_errors import (
     ErrorSummary,
     RecordReport,
@@ -19,6 +20,7 @@ from nanoserve.bench.boot_errors import (
     read_records,
     summarise,
 )
+from nanoserve.bench.boot_predict import predict_pool
 from nanoserve.explain.boot_log import read_boot_log
 from nanoserve.explain.boot_outcome import name_outcome
 from nanoserve.explain.boot_record import boot_of_record
@@ -135,12 +137,12 @@ def test_pools_from_memory_utilization_and_model(summaries: dict[str, ErrorSumma
     assert summary.median <= 0.02
     assert summary.p90 <= 0.08
     assert all(half <= 0.02 for half in summary.halves)
-    assert summary.num_inside == 19
+    assert summary.num_inside == 18  # 138 states a quarter of the length that was profiled
 
 
 @pytest.mark.parametrize(
     ("figure", "num_records", "inside"),
-    [("pool", 9, 9), ("pool, facts assumed", 10, 10), ("pool, set apart", 10, 7)],
+    [("pool", 9, 9), ("pool, facts assumed", 10, 9), ("pool, set apart", 10, 7)],
 )
 def test_pools_by_what_their_record_states(
     summaries: dict[str, ErrorSummary], figure: str, num_records: int, inside: int
@@ -151,6 +153,16 @@ def test_pools_by_what_their_record_states(
     assert summary.num_records == num_records
     assert summary.num_inside == inside
     assert figure == "pool" or all(one.notes for one in summary.worst)
+
+
+def test_a_pool_of_2023_with_the_length_that_its_log_names() -> None:
+    """Record 138 is vLLM issue 1267: the engine says 65,536 tokens where the record says 16,384."""
+    (record,) = (row for row in RECORDS if row["id"] == 138)
+    case = read_case(record | {"max_model_len": 65_536}, read_configs())
+
+    pool, logged = predict_pool(case).pool, 3028 * 16 * 524_288  # blocks, tokens, bytes of each
+    assert pool.mid == pytest.approx(logged, rel=0.02)
+    assert logged in pool
 
 
 def test_pools_that_are_set_apart_name_their_reason(summaries: dict[str, ErrorSummary]) -> None:

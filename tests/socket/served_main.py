@@ -1,9 +1,11 @@
 """A server process over fakes, for tests of signals and exit codes.
 
-Prints its port once it listens. A step takes at least `STEP_S`, so that an
-answer lasts; with an argument, the runner fails at that call.
+Prints its port once it listens. Arguments: the call at which the runner fails (-1: at none),
+the seconds of a drain, those that a step takes at least, so that an answer lasts, and the call
+that waits for a byte on standard input (-1: none does).
 """
 
+import os
 import socket
 import sys
 import threading
@@ -13,23 +15,29 @@ from nanoserve.server.app import build_app
 from nanoserve.server.serve import serve
 from tests.builders import FailingRunner, make_context, make_engine
 
-STEP_S = 0.005
-
 
 class SlowRunner(FailingRunner):
     """Takes its time, like a model."""
 
+    def __init__(self, errors: dict[int, BaseException], step_s: float, held_call: int) -> None:
+        super().__init__(errors)
+        self._step_s = step_s
+        self._held_call = held_call
+
     def execute(self, step: StepPlan) -> StepResult:
-        threading.Event().wait(STEP_S)
+        if self.num_calls == self._held_call:
+            os.read(sys.stdin.fileno(), 1)
+        threading.Event().wait(self._step_s)
         return super().execute(step)
 
 
 def main() -> int:
-    fail_at, drain_seconds = int(sys.argv[1]), float(sys.argv[2])
+    fail_at, held_call = int(sys.argv[1]), int(sys.argv[4])
+    drain_seconds, step_s = float(sys.argv[2]), float(sys.argv[3])
     errors: dict[int, BaseException] = {}
     if fail_at >= 0:
         errors[fail_at] = RuntimeError("device lost")
-    engine = make_engine(SlowRunner(errors))
+    engine = make_engine(SlowRunner(errors, step_s, held_call))
     listener = socket.create_server(("127.0.0.1", 0))
     engine.start()
     sys.stdout.write(f"{listener.getsockname()[1]}\n")

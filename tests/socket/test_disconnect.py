@@ -3,11 +3,13 @@
 import json
 import socket
 import struct
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from nanoserve.engine.async_bridge import AsyncEngine
 from nanoserve.sched.step import FinishReason
 from tests.builders import TIMEOUT_S, GatedRunner, make_engine, make_limits, wait_for
 from tests.socket.conftest import Served
@@ -38,14 +40,23 @@ def vanish(connection: socket.socket, reset: bool) -> None:
     connection.close()
 
 
-def steps_until_idle(served: Served, runner: GatedRunner) -> int:
-    """Let single steps through until nothing is in flight; return how many it took."""
-    for num_steps in range(100):
-        if served.engine.wait_until_idle(0.5):
-            return num_steps
-        runner.gate.release()
-    message = "the request goes on without its client"
-    raise AssertionError(message)
+class AbortSemaphore(threading.Semaphore):
+    """Is released whenever an engine hears that a request's client has gone."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        super().__init__(0)
+        self._abort = engine.abort
+        engine.abort = self._hear  # type: ignore[method-assign]
+
+    def _hear(self, request_ids: Sequence[str]) -> None:
+        self._abort(request_ids)
+        self.release()
+
+
+def is_free_after(num_steps: int, served: Served, runner: GatedRunner) -> bool:
+    """Let so many steps through; return whether nothing is in flight then."""
+    runner.gate.release(num_steps)
+    return served.engine.wait_until_idle(TIMEOUT_S)
 
 
 @pytest.mark.parametrize("reset", [False, True])
@@ -56,6 +67,7 @@ def test_vanished_client_frees_its_blocks(
     """Stream or unary, closed or reset: at most three more steps, then all is free."""
     runner = GatedRunner()
     served = serve_in_thread(make_engine(runner))
+    aborts = AbortSemaphore(served.engine)
     connection = served.connect()
     post(connection, LONG | {"stream": is_stream})
     for _ in range(4):
@@ -67,7 +79,8 @@ def test_vanished_client_frees_its_blocks(
 
     vanish(connection, reset)
 
-    assert steps_until_idle(served, runner) <= 3
+    assert aborts.acquire(timeout=TIMEOUT_S)
+    assert is_free_after(3, served, runner)
     stats = served.engine.stats()
     assert stats.finished[FinishReason.ABORT] == 1
     assert stats.gauges.num_used_blocks == 0
@@ -77,6 +90,7 @@ def test_queued_request_of_a_vanished_client_never_runs(serve_in_thread: Serve) 
     """A request that waits for a place is noticed and dropped as well."""
     runner = GatedRunner()
     served = serve_in_thread(make_engine(runner, make_limits(max_num_seqs=1)))
+    aborts = AbortSemaphore(served.engine)
     first, second = served.connect(), served.connect()
     post(first, LONG | {"stream": True})
     runner.gate.release()
@@ -85,9 +99,11 @@ def test_queued_request_of_a_vanished_client_never_runs(serve_in_thread: Serve) 
     wait_for(served.engine, lambda: served.engine.num_in_flight == 2)
 
     vanish(second, reset=False)
+    assert aborts.acquire(timeout=TIMEOUT_S)
     vanish(first, reset=False)
 
-    assert steps_until_idle(served, runner) <= 3
+    assert aborts.acquire(timeout=TIMEOUT_S)
+    assert is_free_after(3, served, runner)
     scheduled = {part.token_ids for step in runner.steps for part in step.scheduled}
     assert tuple(b"queued") not in scheduled
 

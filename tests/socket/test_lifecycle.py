@@ -3,13 +3,13 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from subprocess import PIPE, Popen
 from typing import Any
 
 import httpx
@@ -30,14 +30,19 @@ ROOT = Path(__file__).resolve().parents[2]
 STREAM = {"prompt": "hello", "max_tokens": 200, "stream": True}
 
 
+LONG_STEP_S = 0.05  # at which `LONG_STREAM` takes half a minute, if nothing cuts it
+LONG_STREAM = STREAM | {"max_tokens": 500}
+
+
 @contextmanager
-def process(fail_at: int = -1, drain_seconds: float = 20.0) -> Iterator[tuple[Any, httpx.Client]]:
+def process(
+    fail_at: int = -1, drain_seconds: float = 600.0, step_s: float = 0.0, held_call: int = -1
+) -> Iterator[tuple[Any, httpx.Client]]:
     """Run `served_main`; yield the process and a client that it answers."""
-    command = [sys.executable, "-m", "tests.socket.served_main", str(fail_at), str(drain_seconds)]
+    arguments = map(str, (fail_at, drain_seconds, step_s, held_call))
+    command = [sys.executable, "-m", "tests.socket.served_main", *arguments]
     environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    with subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as child:
+    with Popen(command, cwd=ROOT, env=environment, stdin=PIPE, stdout=PIPE, stderr=PIPE) as child:
         try:
             assert child.stdout is not None
             port = int(child.stdout.readline())
@@ -49,6 +54,14 @@ def process(fail_at: int = -1, drain_seconds: float = 20.0) -> Iterator[tuple[An
             child.kill()
 
 
+def health_of_drain(client: httpx.Client) -> httpx.Response:
+    """Return what /health says once the signal has arrived."""
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while (health := client.get("/health")).status_code == 200:
+        assert time.monotonic() < deadline_s, "the signal changed nothing"
+    return health
+
+
 def text_of(frames: list[str]) -> str:
     chunks = [json.loads(frame.removeprefix("data: ")) for frame in frames]
     return "".join(chunk["choices"][0]["text"] for chunk in chunks)
@@ -56,15 +69,16 @@ def text_of(frames: list[str]) -> str:
 
 def test_sigterm_drains_running_streams() -> None:
     """/health is 503 and new calls are refused at once; the stream ends whole; exit 0."""
-    with process() as (child, client):
+    with process(held_call=20) as (child, client):
         with client.stream("POST", "/v1/completions", json=STREAM) as response:
-            lines = response.iter_lines()
+            lines = (line for line in response.iter_lines() if line)
             frames = [next(lines)]
             child.send_signal(signal.SIGTERM)
-            while (health := client.get("/health")).status_code == 200:
-                frames.append(next(line for line in lines if line))
+            health = health_of_drain(client)
             refused = client.post("/v1/completions", json={"prompt": "x"})
-            frames += [line for line in lines if line]
+            child.stdin.write(b"\n")  # the stream waits in its midst till now
+            child.stdin.flush()
+            frames += lines
         exit_code = child.wait(TIMEOUT_S)
 
     assert health.status_code == 503
@@ -78,10 +92,8 @@ def test_sigterm_drains_running_streams() -> None:
 
 def test_end_of_the_drain_cuts_with_an_error_frame() -> None:
     """A stream that outlasts the drain ends with an error and no [DONE]; exit 0."""
-    with process(drain_seconds=0.1) as (child, client):
-        with client.stream(
-            "POST", "/v1/completions", json=STREAM | {"max_tokens": 500}
-        ) as response:
+    with process(drain_seconds=0.1, step_s=LONG_STEP_S) as (child, client):
+        with client.stream("POST", "/v1/completions", json=LONG_STREAM) as response:
             lines = (line for line in response.iter_lines() if line)
             next(lines)
             child.send_signal(signal.SIGINT)
@@ -95,21 +107,21 @@ def test_end_of_the_drain_cuts_with_an_error_frame() -> None:
 def test_second_signal_ends_now() -> None:
     """Not even a long drain keeps the process; exit 0, and no traceback is printed."""
     with (
-        process(drain_seconds=600.0) as (child, client),
-        client.stream("POST", "/v1/completions", json=STREAM | {"max_tokens": 500}) as response,
+        process(step_s=LONG_STEP_S) as (child, client),
+        client.stream("POST", "/v1/completions", json=LONG_STREAM) as response,
     ):
         lines = response.iter_lines()
-        next(lines)
+        frames = [next(lines)]
         child.send_signal(signal.SIGTERM)
-        while client.get("/health").status_code == 200:
-            next(lines)
-        started_s = time.monotonic()
+        health_of_drain(client)
         child.send_signal(signal.SIGTERM)
         exit_code = child.wait(TIMEOUT_S)
+        with suppress(httpx.TransportError):  # cut in the midst of it
+            frames += lines
         log = child.stderr.read().decode()
 
     assert exit_code == 0
-    assert time.monotonic() - started_s < 5.0
+    assert "data: [DONE]" not in frames  # it did not wait for the stream
     assert "Second signal" in log
     assert "Traceback" not in log
 

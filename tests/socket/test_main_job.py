@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,10 @@ from tests.native_kernels import FOUND
 COMMAND = [sys.executable, "-c", "from nanoserve.cli.main import main; main()"]
 CAPITAL = "The capital of France is"
 QUESTION: Any = [{"role": "user", "content": "What is the capital of France?"}]
+ANSWER_TIMEOUT_S = 300.0  # of a real model, on cores that others share
 
+get = partial(httpx.get, timeout=ANSWER_TIMEOUT_S)
+post = partial(httpx.post, timeout=ANSWER_TIMEOUT_S)
 pytestmark = pytest.mark.slow
 
 
@@ -60,7 +64,7 @@ def start(*arguments: str) -> Server:
 def stop(server: Server, number: int = signal.SIGINT) -> int:
     server.process.send_signal(number)
     with server.process:
-        return server.process.wait(timeout=30)
+        return server.process.wait(timeout=60)
 
 
 @pytest.fixture(scope="session")
@@ -119,19 +123,19 @@ def test_streamed_equals_unary(client: openai.OpenAI) -> None:
 def test_long_prompt_is_refused_with_numbers(server: Server) -> None:
     """A prompt over the context is a 400 with the limit, and the server goes on."""
     body = {"prompt": [504] * 3000, "max_tokens": 5}
-    refused = httpx.post(f"{server.url}/v1/completions", json=body)
+    refused = post(f"{server.url}/v1/completions", json=body)
 
     assert refused.status_code == 400
     assert refused.json()["error"]["code"] == "context_length_exceeded"
     assert "2048" in refused.json()["error"]["message"]
-    assert httpx.get(f"{server.url}/health").status_code == 200
+    assert get(f"{server.url}/health").status_code == 200
 
 
 def test_health_and_memory_show_the_boot(server: Server) -> None:
     """The running process says what was planned, what was measured and what it has done."""
-    httpx.post(f"{server.url}/v1/completions", json={"prompt": CAPITAL, "max_tokens": 4})
-    health = httpx.get(f"{server.url}/health").json()
-    memory = httpx.get(f"{server.url}/memory").json()
+    post(f"{server.url}/v1/completions", json={"prompt": CAPITAL, "max_tokens": 4})
+    health = get(f"{server.url}/health").json()
+    memory = get(f"{server.url}/memory").json()
 
     decode_mode = "eager" if FOUND is None else "captured"
     assert (health["status"], health["boot"]["decode_mode"]) == ("ok", decode_mode)
@@ -149,10 +153,10 @@ def test_bias_forces_and_bans_a_token(server: Server) -> None:
 
     def text(**fields: Any) -> str:
         call = {"prompt": CAPITAL, "temperature": 0, "max_tokens": 5} | fields
-        answer = httpx.post(f"{server.url}/v1/completions", json=call).json()
+        answer = post(f"{server.url}/v1/completions", json=call).json()
         return str(answer["choices"][0]["text"])
 
-    tokens = httpx.post(f"{server.url}/tokenize", json={"prompt": " Paris"}).json()["tokens"]
+    tokens = post(f"{server.url}/tokenize", json={"prompt": " Paris"}).json()["tokens"]
     (paris,) = tokens
 
     assert text(logit_bias={str(paris): 100}) == " Paris" * 5
@@ -163,10 +167,10 @@ def test_logprobs_are_finite_and_greedy_is_the_likeliest(server: Server) -> None
     """Banned tokens, echo and a single candidate leave every number in [-9999, 0]."""
     call = {"prompt": CAPITAL, "max_tokens": 5, "echo": True, "logprobs": 5}
     call |= {"logit_bias": {"10": -100, "504": -100}, "top_k": 1}
-    body = httpx.post(f"{server.url}/v1/completions", json=call)
+    body = post(f"{server.url}/v1/completions", json=call)
     lists = json.loads(body.text, parse_constant=pytest.fail)["choices"][0]["logprobs"]
     tiny = {"prompt": CAPITAL, "max_tokens": 5, "temperature": 1e-6, "logprobs": 1}
-    likeliest = httpx.post(f"{server.url}/v1/completions", json=tiny).json()["choices"][0]
+    likeliest = post(f"{server.url}/v1/completions", json=tiny).json()["choices"][0]
 
     shown = [alternative for found in lists["top_logprobs"][1:] for alternative in found.values()]
     assert lists["token_logprobs"][0] is None
@@ -181,13 +185,13 @@ def test_scores_do_not_depend_on_how_they_are_asked_for(server: Server) -> None:
     """An answer's log-probabilities are those of the same text as an echoed prompt."""
     url = f"{server.url}/v1/completions"
     call: dict[str, Any] = {"prompt": CAPITAL, "temperature": 0, "max_tokens": 6, "logprobs": 0}
-    answer = httpx.post(url, json=call).json()["choices"][0]
-    prompt = httpx.post(f"{server.url}/tokenize", json={"prompt": CAPITAL}).json()["tokens"]
+    answer = post(url, json=call).json()["choices"][0]
+    prompt = post(f"{server.url}/tokenize", json={"prompt": CAPITAL}).json()["tokens"]
     text = {"prompt": CAPITAL + answer["text"]}
-    whole = httpx.post(f"{server.url}/tokenize", json=text).json()["tokens"]
+    whole = post(f"{server.url}/tokenize", json=text).json()["tokens"]
 
     call |= {"prompt": whole, "echo": True, "max_tokens": 0}
-    scored = httpx.post(url, json=call).json()["choices"][0]["logprobs"]
+    scored = post(url, json=call).json()["choices"][0]["logprobs"]
 
     assert scored["tokens"][len(prompt) :] == answer["logprobs"]["tokens"]
     assert scored["token_logprobs"][len(prompt) :] == pytest.approx(
@@ -200,11 +204,11 @@ def test_hot_streams_are_their_unary_text(server: Server) -> None:
     messages = [{"role": "user", "content": "🎉日本語čďž🎉日本語čďž"}]
     url = f"{server.url}/v1/chat/completions"
     # Asked once before: in bfloat16 a prompt that is cached may turn a near-tie.
-    httpx.post(url, json={"messages": messages, "max_tokens": 1})
+    post(url, json={"messages": messages, "max_tokens": 1})
     for seed in range(2):
         call = {"messages": messages, "temperature": 2, "seed": seed, "max_tokens": 24}
-        whole = httpx.post(url, json=call).json()["choices"][0]["message"]["content"]
-        lines = httpx.post(url, json=call | {"stream": True}).text.split("\n\n")
+        whole = post(url, json=call).json()["choices"][0]["message"]["content"]
+        lines = post(url, json=call | {"stream": True}).text.split("\n\n")
 
         chunks = [json.loads(line.removeprefix("data: ")) for line in lines[:-2]]
         deltas = [chunk["choices"][0]["delta"] for chunk in chunks[1:-1]]
@@ -218,7 +222,7 @@ def test_keys_guard_a_server(tmp_path: Path) -> None:
     keys.write_text("a-secret-key\n")
     guarded = start("--port", "0", "--threads", "1", "--api-key-file", str(keys))
     try:
-        refused = httpx.get(f"{guarded.url}/v1/models")
+        refused = get(f"{guarded.url}/v1/models")
         result = subprocess.run(
             ["sh", "-c", f"{guarded.curl_line} --silent"],
             env={"NANOSERVE_API_KEY": "a-secret-key", "PATH": os.environ["PATH"]},

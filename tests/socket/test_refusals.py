@@ -1,7 +1,6 @@
 """What is refused: a 4xx with the envelope, and the server goes on."""
 
 import json
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -85,13 +84,13 @@ def check_envelope(response: httpx.Response, status: int) -> dict[str, Any]:
 
 
 def test_bad_bodies_are_refused(served: Served) -> None:
-    """Each is a 4xx with the envelope, soon, stream or not; the next good call is served."""
+    """Each is a 4xx with the envelope, stream or not; the next good call is served."""
     for name, body, status in BAD_BODIES:
         variants = [body, body.replace(b"{", b'{"stream":true,', 1)]
         for content in variants if body.startswith(b'{"prompt') else [body]:
-            started_s = time.monotonic()
-            check_envelope(served.http.post("/v1/completions", content=content), status)
-            assert time.monotonic() - started_s < 2.0, name
+            response = served.http.post("/v1/completions", content=content)
+            assert response.status_code == status, name
+            check_envelope(response, status)
 
     assert served.http.post("/v1/completions", json={"prompt": "hi"}).status_code == 200
     assert served.http.get("/health").status_code == 200

@@ -241,20 +241,19 @@ class SummedCost:
         return {"pool": max(0, pool_bytes), "bytes_of_request": bytes_of_request}
 
 
-def cell_cost(shape: ModelShape, cache: CacheFormat, has_window_pool: bool) -> CellCost:
+def cell_cost(shape: ModelShape, cache: CacheFormat) -> CellCost:
     """Return SGLang's cost of a model.
 
     Args:
-        shape: The layers of one stage.
+        shape: The layers of one stage; windows that SGLang keeps no pool for made full.
         cache: How they are stored; `max_num_batched_tokens` is the prefill chunk.
-        has_window_pool: Whether SGLang keeps windows of this family apart.
     """
     full_bytes = window_bytes = window = 0
     for layer in shape.layers:
         if layer.attention is None:
             continue
         num_bytes = attention_bytes_per_token(layer.attention, cache)
-        if has_window_pool and layer.attention.span is not None:
+        if layer.attention.span is not None:
             window_bytes += num_bytes
             window = layer.attention.span + cache.max_num_batched_tokens
         else:

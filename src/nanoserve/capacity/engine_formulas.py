@@ -62,5 +62,9 @@ def graph_formula(profile: EngineProfile, load: EngineLoad, *, is_eager: bool) -
 
 
 def gib_formula(name: str, num_bytes: int) -> Formula:
-    """Return a term that was measured, not worked out: so many GiB."""
-    return compute(name, f"round(measured_gib * {GIB})", "bytes", {"measured_gib": num_bytes / GIB})
+    """Return a term that was measured, not worked out: so many GiB, in the fewest digits."""
+    gib = num_bytes / GIB
+    shown = next(
+        (round(gib, n) for n in range(2, 9) if round(round(gib, n) * GIB) == num_bytes), gib
+    )
+    return compute(name, f"round(measured_gib * {GIB})", "bytes", {"measured_gib": shown})

@@ -90,7 +90,7 @@ def step_tokens(profile: EngineProfile, load: EngineLoad) -> int:
     """Return the tokens of the step that the engine profiles."""
     if profile.is_chunked:
         return load.max_num_batched_tokens
-    if load.max_model_len > _UNCHUNKED_LIMIT:
+    if _is_split(profile, load):
         return _SPLIT_STEP if profile.since < _WIDER_SPLIT_SINCE else load.max_num_batched_tokens
     return max(load.max_model_len, load.max_num_batched_tokens)
 
@@ -132,8 +132,18 @@ def sampler_factors(profile: EngineProfile, load: EngineLoad) -> Factors:
     Measured: 0.06 and 0.22 GiB for Llama 3.1 8B on cards with FlashAttention (0.6.4 and 0.7),
     its MLP's step alone; cards without it took the sampler's 1.2 GiB. Why is not known.
     """
-    is_split = not profile.is_chunked and load.max_model_len > _UNCHUNKED_LIMIT
+    is_split = not profile.is_chunked and _is_split(profile, load)
     return (0.0, 0.0, 38.0) if is_split and load.has_flash_attention else profile.sampler_factors
+
+
+def _is_split(profile: EngineProfile, load: EngineLoad) -> bool:
+    """Whether V0 splits the longest prompt on its own, as it does of models without images.
+
+    Source: vLLM pull requests 6666 (0.5.4) and 8425, which leaves models with images out.
+    Example: before them LLongOrca 7B was profiled on its whole 65,536 tokens, 6.6 GiB.
+    """
+    is_long = load.max_model_len > _UNCHUNKED_LIMIT
+    return profile.splits_long_prompts and is_long and not load.sees_images
 
 
 def non_torch_bytes(

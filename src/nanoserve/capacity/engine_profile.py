@@ -35,10 +35,11 @@ class EngineProfile:
         encoder_gib: What profiling the largest image takes, where the model sees images.
         keeps_workspace: Whether the experts' workspace of the largest step stays allocated.
         is_chunked: Whether the profiled step is one token budget rather than a whole prompt.
+        splits_long_prompts: Whether prompts of over 32,768 tokens are split all the same.
         graphs: How recorded steps are paid for.
         graph_gib: What they take, where nobody measured.
-    graph_layer_mib: What the engine's estimate counts for each layer of each of them; None
-        where it makes none.
+        graph_layer_mib: What the engine's estimate counts for each layer of each of them; None
+            where it makes none.
         lone_gib: What one GPU holds outside the allocator.
         peer_gib: The same of each of several GPUs that share a layer over a fast link.
         slow_peer_gib: The same without such a link.
@@ -58,6 +59,7 @@ class EngineProfile:
     encoder_gib: Factors
     keeps_workspace: bool
     is_chunked: bool
+    splits_long_prompts: bool
     graphs: GraphRule
     graph_gib: Factors
     graph_layer_mib: Factors | None
@@ -79,11 +81,12 @@ _FIRST = EngineProfile(
     share_of="total",
     is_refused_below=False,
     sampler_factors=_BY_SORTING,
-    mlp_factors=(0.8, 1.2, 4.7),
+    mlp_factors=(0.8, 1.2, 1.8),
     fixed_gib=(0, 0.2, 0.5),
     encoder_gib=(2.0, 4.5, 16.0),
     keeps_workspace=False,
     is_chunked=False,
+    splits_long_prompts=False,
     graphs="outside",
     graph_gib=(0.1, 1.0, 3.0),
     graph_layer_mib=None,
@@ -104,8 +107,14 @@ _FREE_READ = replace(
     slow_peer_gib=(0.4, 0.7, 1.5),
     source="pull request 2031: peak = total - free, so context and fragments are taken off too",
 )
-_CONTEXT_READ = replace(
+_SPLIT = replace(
     _FREE_READ,
+    since=(0, 5, 4),
+    splits_long_prompts=True,
+    source="pull request 6666: prompts over 32,768 tokens are split into steps of 512",
+)
+_CONTEXT_READ = replace(
+    _SPLIT,
     since=(0, 6, 4),
     mlp_factors=(0.8, 1.0, 1.3),
     lone_gib=(0.25, 0.42, 0.6),
@@ -190,6 +199,7 @@ _MEASURING = replace(
 PROFILES = (
     _FIRST,
     _FREE_READ,
+    _SPLIT,
     _CONTEXT_READ,
     _CONTEXT_FREE,
     _WIDER_SPLIT,
@@ -246,13 +256,8 @@ PROFILES = (
     ),
 )
 ENGINES = tuple(dict.fromkeys(profile.engine for profile in PROFILES))
-_ALIASES = {
-    "trt": "tensorrt-llm",
-    "trt-llm": "tensorrt-llm",
-    "trtllm": "tensorrt-llm",
-    "tensorrt": "tensorrt-llm",
-    "llamacpp": "llama.cpp",
-}
+_ALIASES = dict.fromkeys(("trt", "trt-llm", "trtllm", "tensorrt"), "tensorrt-llm")
+_ALIASES["llamacpp"] = "llama.cpp"
 _NUMBERS = re.compile(r"\d{1,6}")
 _RELEASE = re.compile(r"[vb]?(\d{1,6}(?:\.\d{1,6}){0,3})(?:rc\d{1,3}|[ab]\d{1,3})?(?!\w|\.\d)")
 

@@ -52,7 +52,8 @@ def is_released(engine: str, version: Version) -> bool:
         return len(version) == 1 and 1 <= version[0] <= _NEWEST_BUILD + _BUILDS_AHEAD
     of_engine = _NEWEST[engine]
     newest = of_engine.get(version[0])
-    if newest is None or max(version[2:], default=0) > _MOST_PATCH:
+    is_before_all = version[0] == _minor(version) == 0  # each began with 0.1 or later
+    if newest is None or is_before_all or max(version[2:], default=0) > _MOST_PATCH:
         return False
     is_last = version[0] == max(of_engine) and engine != "nanoserve"  # we are what we are
     return _minor(version) <= newest[1] + (_AHEAD if is_last else 0)

@@ -7,10 +7,17 @@ blocks of a request are written here after `kv_groups`, and a test holds the two
 from collections import Counter
 from collections.abc import Iterator
 
-from nanoserve.capacity.cache_cost import CacheCost, GroupedCost
+from nanoserve.capacity.cache_cost import CacheCost, GroupedCost, SummedCost
 from nanoserve.capacity.kv_groups import Bucket, CacheGroups
 from nanoserve.plan.formula import Formula, Number, compute
-from nanoserve.plan.kv_layout import CacheFormat, Holding, state_formula, token_formula
+from nanoserve.plan.kv_layout import (
+    CacheFormat,
+    Holding,
+    attention_bytes_per_token,
+    state_bytes_per_request,
+    state_formula,
+    token_formula,
+)
 from nanoserve.spec.model_shape import AttentionShape, ModelShape, StateShape
 from nanoserve.units import ceil_div
 
@@ -46,13 +53,20 @@ def _times(one: Formula, num_layers: int, name: str) -> Formula:
 
 
 def block_formulas(cost: CacheCost, num_tokens: int, longest: int) -> Iterator[Formula]:
-    """Yield the bytes of a block and the blocks of a request, where an engine has groups.
+    """Yield the bytes of a block and the blocks of a request, or the bytes of a request.
+
+    Of an engine without groups it is the bytes; SGLang's cells are written out where they are
+    counted.
 
     Args:
         cost: What requests cost in the pool.
         num_tokens: Final length of a request of the workload.
         longest: Longest request.
     """
+    if isinstance(cost, SummedCost) and not cost.is_free:
+        yield from (
+            request_formula(cost, tokens) for tokens in dict.fromkeys((longest, num_tokens))
+        )
     if not isinstance(cost, GroupedCost) or cost.is_free:
         return
     groups = cost.groups
@@ -64,6 +78,52 @@ def block_formulas(cost: CacheCost, num_tokens: int, longest: int) -> Iterator[F
     )
     yield blocks_formula(cost, longest, "admitted")
     yield blocks_formula(cost, num_tokens, "steady")
+
+
+def request_formula(cost: SummedCost, num_tokens: int) -> Formula:
+    """Return the bytes of a request while it decodes, summed over layers of each span.
+
+    Args:
+        cost: The layers, windows as long as the engine keeps them.
+        num_tokens: Length of the request.
+    """
+    widths: Counter[str | int | None] = Counter()
+    for layer in cost.shape.layers:
+        for part in (layer.attention, layer.cross):
+            if part is not None:
+                span: str | int | None = part.kind if part.kind == "cross" else part.span
+                widths[span] += attention_bytes_per_token(part, cost.cache)
+    symbols: dict[str, Number] = {}
+    terms = []
+    for span, num_bytes in widths.items():
+        name, held, more = _span_terms(span, num_tokens, cost.num_encoder_tokens)
+        symbols |= {name: num_bytes} | more
+        terms.append(f"{name} * {_in_blocks(held, cost.cache.block_size, symbols)}")
+    state_bytes = cost.cache.num_states * state_bytes_per_request(cost.shape, cost.cache)
+    if state_bytes:
+        symbols |= {"state_bytes": state_bytes}
+        terms.append("state_bytes")
+    name = f"bytes of a request of {num_tokens:,} tokens"
+    return compute(name, " + ".join(terms), "bytes", symbols)
+
+
+def _span_terms(
+    span: str | int | None, num_tokens: int, num_encoder_tokens: int
+) -> tuple[str, str, dict[str, Number]]:
+    """Return the name of a span's bytes, the tokens that are held of it, and their symbols."""
+    if span == "cross":
+        return "cross_bytes", "encoder_tokens", {"encoder_tokens": num_encoder_tokens}
+    if span is None:
+        return "full_bytes", "tokens", {"tokens": num_tokens}
+    window = f"window_{span}"
+    return f"bytes_{span}", f"min({window}, tokens)", {window: int(span), "tokens": num_tokens}
+
+
+def _in_blocks(held: str, block_size: int, symbols: dict[str, Number]) -> str:
+    if block_size == 1:
+        return held
+    symbols["block"] = block_size
+    return f"ceil({held} / block) * block"
 
 
 def blocks_formula(cost: GroupedCost, num_tokens: int, holding: Holding) -> Formula:

@@ -27,10 +27,10 @@ from nanoserve.capacity.stage_budget import (
 )
 from nanoserve.errors import DoesNotFitError, OptionError
 from nanoserve.options import EngineOptions
+from nanoserve.plan.backend_facts import BackendFacts
 from nanoserve.plan.boot_choices import BootChoices, choose
 from nanoserve.plan.boot_plan import plan_once
 from nanoserve.plan.boot_sizing import pool_demand, torch_backend_facts, weights_for
-from nanoserve.plan.capture_plan import BackendFacts
 from nanoserve.plan.device_facts import DeviceFacts
 from nanoserve.plan.formula import Formula, Number, compute
 from nanoserve.plan.kv_plan import PoolDemand

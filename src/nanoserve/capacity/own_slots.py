@@ -36,12 +36,14 @@ def with_slots_for(plan: PlanAnswer, users: int = MAX_SLOTS) -> PlanAnswer:
 def served_at_once(plan: PlanAnswer) -> int:
     """Return the requests of the workload at once of one copy: with the least pool likely.
 
-    Our own server runs as many as it has slots, whatever fits beside them.
+    Our own server runs as many as it has slots, and any engine as many as it is told at most,
+    whatever fits beside them.
     """
     if plan.verdict == "does not load" or plan.stage.refusal or not _starts_surely(plan):
         return 0
     fits = max(0, plan.fit.p95.low)
-    return min(fits, plan.choices.max_num_seqs) if _is_own(plan) else fits
+    is_bounded = _is_own(plan) or plan.query.max_num_seqs is not None
+    return min(fits, plan.choices.max_num_seqs) if is_bounded else fits
 
 
 def _with_slots(plan: PlanAnswer, slots: int) -> PlanAnswer | None:

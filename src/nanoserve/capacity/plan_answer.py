@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from nanoserve.capacity.interval import Interval
 from nanoserve.capacity.launch_command import command_notes, launch_command
-from nanoserve.capacity.plan_choices import PlanChoices, choose_plan
+from nanoserve.capacity.plan_choices import PlanChoices, cached_shape, choose_plan
 from nanoserve.capacity.plan_notes import plan_notes
 from nanoserve.capacity.plan_query import PlanQuery
 from nanoserve.capacity.plan_verdict import Verdict, judge
@@ -142,7 +142,7 @@ class PlanAnswer:
     @property
     def kv_facts(self) -> KvFacts:
         """What requests cost on one GPU of the deciding stage."""
-        shape, cache = self.stage.shape, self.choices.cache
+        shape, cache = cached_shape(self.query, self.stage.shape), self.choices.cache
         token_bytes = growing_bytes_per_token(shape, cache)
         return KvFacts(
             token_bytes,

@@ -101,15 +101,29 @@ def stage_cost(query: PlanQuery, choices: PlanChoices, stage: ModelShape) -> Cac
     """
     encoder_tokens = stage.max_encoder_tokens or 0
     engine, cache = query.profile.engine, choices.cache
+    held = cached_shape(query, stage)
     if engine == "vllm":
-        held = as_vllm_caches(stage, query.version)
         return GroupedCost(group_cache(held, cache), cache, encoder_tokens)
     if engine == "sglang":
-        has_pool = stage.model_type in _SGLANG_WINDOW_POOLS
-        return cell_cost(_with_float_states(stage), cache, has_pool)
+        return cell_cost(_with_float_states(held), cache)
     if engine == "llama.cpp":
-        return SummedCost(padded_windows(stage, cache), cache, encoder_tokens)
-    return SummedCost(without_windows(stage), cache, encoder_tokens)
+        held = padded_windows(held, cache)
+    return SummedCost(held, cache, encoder_tokens)
+
+
+def cached_shape(query: PlanQuery, stage: ModelShape) -> ModelShape:
+    """Return a stage's layers as the engine caches them: a window it has no pool for keeps all.
+
+    Args:
+        query: Names the engine.
+        stage: The model with the layers of the stage alone.
+    """
+    engine = query.profile.engine
+    if engine == "vllm":
+        return as_vllm_caches(stage, query.version)
+    if engine == "llama.cpp" or (engine == "sglang" and stage.model_type in _SGLANG_WINDOW_POOLS):
+        return stage
+    return without_windows(stage)
 
 
 def stage_shape(shape: ModelShape, first_layer: int, num_layers: int) -> ModelShape:

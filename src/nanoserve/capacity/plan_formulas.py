@@ -8,6 +8,7 @@ from typing import Any
 
 from nanoserve.capacity.kv_formulas import block_formulas, layer_formulas
 from nanoserve.capacity.plan_answer import PlanAnswer
+from nanoserve.capacity.plan_choices import cached_shape
 from nanoserve.plan.formula import Formula, Number, compute
 from nanoserve.spec.param_count import count_active_parameters, count_parameters
 from nanoserve.units import MIB, format_bytes
@@ -21,7 +22,7 @@ def plan_formulas(plan: PlanAnswer) -> tuple[Formula, ...]:
     pool = stage.pool.mid
     formulas = [*_parameter_formulas(plan)]
     formulas += [line.formula for line in plan.lines if line.formula is not None]
-    formulas += layer_formulas(stage.shape, plan.choices.cache)
+    formulas += layer_formulas(cached_shape(plan.query, stage.shape), plan.choices.cache)
     if not plan.has_pool:
         return tuple(formulas)
     formulas += block_formulas(stage.cost, workload.p95, plan.max_model_len)

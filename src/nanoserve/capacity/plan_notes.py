@@ -4,9 +4,10 @@ import re
 
 from nanoserve.capacity.draft_layers import draft_layers
 from nanoserve.capacity.engine_versions import version_note
-from nanoserve.capacity.plan_choices import PlanChoices
+from nanoserve.capacity.plan_choices import PlanChoices, cached_shape
 from nanoserve.capacity.plan_query import PlanQuery
 from nanoserve.spec.gpu_spec import GpuSpec
+from nanoserve.spec.model_shape import ModelShape
 
 _SINGLE_LAYER = re.compile(r"layers\.\d")
 _EVIDENCE = {
@@ -82,14 +83,18 @@ def evidence(gpu: GpuSpec) -> str:
 
 def _window_notes(query: PlanQuery) -> list[str]:
     """Return whether windows are of use: engines without pools for them keep every token."""
-    kinds = {layer.attention.kind for layer in query.model.shape.layers if layer.attention}
-    engine = query.profile.engine
-    keeps_all = engine in ("tensorrt-llm", "nanoserve") and kinds & {"sliding", "chunked"}
+    kinds, engine = _window_kinds(query.model.shape), query.profile.engine
+    keeps_all = kinds and not _window_kinds(cached_shape(query, query.model.shape))
     if "chunked" in kinds and engine == "vllm":
         return ["vLLM keeps every token in the layers that attend in chunks, unless told otherwise"]
     if keeps_all:
         return [f"{engine} is planned as keeping every token in every layer, windows or not"]
     return []
+
+
+def _window_kinds(shape: ModelShape) -> set[str]:
+    parts = (layer.attention for layer in shape.layers)
+    return {part.kind for part in parts if part is not None and part.span is not None}
 
 
 def _weight_notes(query: PlanQuery, choices: PlanChoices) -> list[str]:

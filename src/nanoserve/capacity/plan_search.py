@@ -72,6 +72,8 @@ class SearchAnswer:
         slots = max(plan.fit.max_num_seqs, ceil_div(self.users, plan.query.num_replicas))
         if self.wanted == "max-len":
             slots = self.users
+        elif self.wanted == "users":
+            slots = max(1, served_at_once(plan))
         elif plan.query.profile.engine == "nanoserve":
             slots = plan.choices.max_num_seqs
         return launch_command(plan.query, plan.choices, plan.max_model_len, slots)
@@ -150,7 +152,7 @@ def _fewest_gpus(plan: PlanAnswer, users: int) -> Iterator[Found]:
         for num_gpus in {one.query.num_gpus, copies * one.query.num_gpus}:
             if num_gpus > _MOST_GPUS:
                 continue
-            copied = answer(replace(one.query, num_gpus=num_gpus))
+            copied = _with_rows_for(answer(replace(one.query, num_gpus=num_gpus)), users)
             best[num_gpus] = max(best.get(num_gpus, copied), copied, key=_usefulness)
     for num_gpus, found in sorted(best.items()):
         yield Found(gpu_words(found.query), num_gpus, found, served_users(found) >= users)
@@ -172,14 +174,25 @@ def _best_precision(plan: PlanAnswer, users: int) -> Iterator[Found]:
 
 
 def _of_precision(plan: PlanAnswer, name: str, users: int) -> Found:
-    sized = with_slots_for(plan, users)
+    sized = _with_rows_for(with_slots_for(plan, users), users)
     enough = served_users(sized)
     return Found(f"--quantization {name}", enough, sized, enough >= users)
 
 
 def _most_users(plan: PlanAnswer, users: int) -> Iterator[Found]:
     plan = with_slots_for(plan)
-    most, slots = served_users(plan), max(1, plan.fit.max_num_seqs)
-    if plan.query.profile.engine == "nanoserve":
-        slots = plan.choices.max_num_seqs
+    plan = _with_rows_for(plan, served_users(plan))
+    most, slots = served_users(plan), max(1, served_at_once(plan))
     yield Found(f"--max-num-seqs {slots}", most, plan, most >= users)
+
+
+def _with_rows_for(plan: PlanAnswer, users: int) -> PlanAnswer:
+    """Return the plan of an engine that is told more slots, where its default is too few.
+
+    A step with more rows takes more, so it is planned anew. Where the pool bounds the users, or
+    slots that were stated do, the plan comes back as it is.
+    """
+    rows = ceil_div(users, plan.query.num_replicas)
+    if rows <= plan.choices.max_num_seqs or served_users(plan) < users:
+        return plan
+    return answer(replace(plan.query, max_num_seqs=rows))

@@ -137,7 +137,9 @@ def _layout(
         {
             "as_laid_out": laid_out,
             "parameters_bytes": bytes_formula(groups, stored).value,
-            "rotary_table": rope_bytes(part.layers, shape.max_position_embeddings or 0),
+            "rotary_table": rope_bytes(
+                part.layers, shape.rotary_positions or shape.max_position_embeddings or 0
+            ),
         },
     )
 

@@ -161,13 +161,19 @@ def _twice_the_pool(metrics: ServingMetrics) -> Fix | None:
 
 
 def _eight_bits(metrics: ServingMetrics, diagnosis: LoadDiagnosis) -> Fix | None:
-    """Halve what each request holds; whether it has 16 bits today, no metric says."""
+    """Halve what each request holds; whether it has 16 bits today, no metric says.
+
+    llama.cpp's q8_0 keeps a scale of 16 bits for 32 values: 8.5 bits each.
+    """
     change = engine_flag(metrics.engine, "eight bits")
     if change is None or metrics.pool_usage is None:
         return None
-    tokens = "" if metrics.pool_tokens is None else f", {2 * metrics.pool_tokens:,} tokens,"
+    is_scaled = metrics.engine == "llama.cpp"
+    more = 16 / 8.5 if is_scaled else 2.0
+    times = f"{more:.2f} times" if is_scaled else "twice"
+    tokens = "" if metrics.pool_tokens is None else f", {int(more * metrics.pool_tokens):,} tokens,"
     effect = (
-        f"the pool{tokens} holds twice as much if keys and values have 16 bits now: "
-        f"{metrics.pool_usage / 2:.0%} of it would be held"
+        f"the pool{tokens} holds {times} as much if keys and values have 16 bits now: "
+        f"{metrics.pool_usage / more:.0%} of it would be held"
     )
     return Fix(change, effect, 0)

@@ -102,8 +102,11 @@ class PlainLog:
 def decode_log(content: bytes) -> str:
     """Return the text of a file in whatever encoding; what is no character is replaced.
 
-    Windows' shells redirect into UTF-16, with or without a byte order mark.
+    Windows' shells redirect into UTF-16, with or without a byte order mark. A log that was rotated
+    by copying and cutting begins with as many zero bytes as were written before.
     """
+    num_zeros = len(content) - len(content.lstrip(b"\0"))
+    content = content[num_zeros - num_zeros % 2 :]  # of two-byte characters each keeps its half
     for mark, encoding in _BYTE_ORDER_MARKS:
         if content.startswith(mark):
             return content.decode(encoding, errors="replace")

@@ -72,7 +72,7 @@ TROUBLES += (
     ),
     ErrorPattern("MemoryError", "host memory", re.compile(r"(?<![A-Za-z])MemoryError"), None, True),
     # A shell's last word on what the system ended.
-    ErrorPattern("Killed", "host memory", re.compile(r"(?<!\S)Killed\s*\Z"), None, True),
+    ErrorPattern("Killed", "host memory", re.compile(r"(?<!\S)Killed\s{0,9}\Z"), None, True),
 )
 _RAISED = re.compile(r"\b(?:[A-Za-z_][\w.]{0,80})?(?:Error|Exception): (?P<words>\S.{0,280})")
 _NO_CAUSE = (

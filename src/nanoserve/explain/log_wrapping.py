@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 _QUOTES = re.compile(r"\s{0,20}(?:>\s?){1,20}")
-_FENCE = re.compile(r"\s{0,20}(?:`{3,}|~{3,})[\w+.-]{0,20}\s{0,20}$")
+_FENCE = re.compile(r"\s{0,20}(?:`{3,40}|~{3,40})[\w+.-]{0,20}\s{0,20}$")
 _TAG = re.compile(
     r"</?(?:pre|code|span|font|b|i|em|strong|details|summary|samp|tt|a|u)(?:\s[^<>]{0,200})?>",
     re.IGNORECASE,

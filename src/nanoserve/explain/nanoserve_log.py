@@ -44,7 +44,9 @@ _ROWS = {
 }
 
 _LINES = (
-    line_pattern("nanoserve ", r"nanoserve v?(\d+\.\d+[\w.+-]{0,30})", Figure("version", str)),
+    line_pattern(
+        "nanoserve ", r"nanoserve v?(\d{1,6}\.\d{1,6}[\w.+-]{0,30})", Figure("version", str)
+    ),
     line_pattern("ready in ", r"ready in [\d.]{1,8} s; (\S{1,200}) on ", Figure("model", str)),
     line_pattern(
         "weights ", rf"weights [\d.]{{1,8}} s {_SIZE}", Figure("weight_bytes", sized, "first")

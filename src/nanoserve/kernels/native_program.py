@@ -16,7 +16,7 @@ from bisect import bisect_right
 from nanoserve.kernels.op_args import ALL_OP_ARGS, OpArgs, pointer_offsets
 from nanoserve.kernels.result_layout import Lifetime, ResultLayout, lay_out
 
-_POINTER_BYTES = ctypes.sizeof(ctypes.c_void_p)
+_WORD_BYTES = 8  # every field of every operator is one word: see `op_args`
 
 
 class Op(ctypes.Structure):
@@ -63,10 +63,11 @@ class ProgramTape:
         starts = [address for address, _ in results]
         uses: list[list[int]] = [[] for _ in results]
         pointers: list[tuple[int, int, int]] = []
+        words = memoryview(self._args).cast("Q")
         for op, (kind, start) in enumerate(zip(self._kinds, self._starts, strict=True)):
             for offset in pointer_offsets(ALL_OP_ARGS[kind]):
-                place = start + offset
-                address = int.from_bytes(self._args[place : place + _POINTER_BYTES], "little")
+                place = (start + offset) // _WORD_BYTES
+                address = words[place]
                 index = bisect_right(starts, address) - 1
                 if index >= 0 and address < sum(results[index]):
                     uses[index].append(op)
@@ -97,14 +98,15 @@ class Recording:
         self.lifetimes = lifetimes
         self.layout: ResultLayout = lay_out(lifetimes)
         self._kinds, self._starts, self._args = kinds, starts, args
-        self._pointers = pointers  # where each lies, the result it points into, how far
+        self._pointers = pointers  # which word each is, the result it points into, how far
 
     def place(self, block_address: int) -> "NativeProgram":
         """Return the program with its results in a block of at least `layout.num_bytes` bytes."""
         args = bytearray(self._args)
+        words = memoryview(args).cast("Q")
         for place, index, distance in self._pointers:
             address = block_address + self.layout.offsets[index] + distance
-            args[place : place + _POINTER_BYTES] = address.to_bytes(_POINTER_BYTES, "little")
+            words[place] = address
         return NativeProgram(self._kinds, self._starts, args)
 
 

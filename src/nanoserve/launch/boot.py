@@ -37,13 +37,13 @@ from nanoserve.launch.stages import BootListener, SilentListener, Stages
 from nanoserve.model.decoder import Decoder
 from nanoserve.model.native_ops import NativeOps, select_ops
 from nanoserve.options import EngineOptions
+from nanoserve.plan.backend_facts import BackendFacts
 from nanoserve.plan.boot_checks import check_boot_info
 from nanoserve.plan.boot_info import CaptureOutcome, boot_info
 from nanoserve.plan.boot_plan import BootPlan, plan_boot
 from nanoserve.plan.boot_replan import settle_capture, settle_pool
 from nanoserve.plan.boot_report import BootReport
 from nanoserve.plan.boot_sizing import step_facts
-from nanoserve.plan.capture_plan import BackendFacts
 from nanoserve.runner.device_memory import MemoryProbe, probe_of
 from nanoserve.runner.kv_pool import KVPool
 from nanoserve.runner.model_runner import ModelRunner

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from nanoserve.errors import CaptureTooSmall, DoesNotFitError, OptionError, PlanError
 from nanoserve.options import EngineOptions
+from nanoserve.plan.backend_facts import BackendFacts
 from nanoserve.plan.boot_advice import capture_advice, memory_advice
 from nanoserve.plan.boot_choices import ResolvedDecodeMode, choose
 from nanoserve.plan.boot_sizing import (
@@ -23,7 +24,7 @@ from nanoserve.plan.boot_sizing import (
     torch_backend_facts,
     weights_for,
 )
-from nanoserve.plan.capture_plan import BackendFacts, CapturePlan
+from nanoserve.plan.capture_plan import CapturePlan
 from nanoserve.plan.device_facts import DeviceFacts
 from nanoserve.plan.kv_plan import KVPoolPlan, PoolDemand, plan_kv_pool
 from nanoserve.plan.memory_budget import REMAINDER, MemoryBudget, MemoryReading

@@ -6,9 +6,10 @@ Pure, as all plans are: the readings are handed in.
 from dataclasses import replace
 
 from nanoserve.options import EngineOptions
+from nanoserve.plan.backend_facts import BackendFacts
 from nanoserve.plan.boot_choices import DTYPE_BYTES
 from nanoserve.plan.boot_plan import BootPlan, replan_kv_pool
-from nanoserve.plan.capture_plan import BackendFacts, CaptureRequest, plan_capture
+from nanoserve.plan.capture_plan import CaptureRequest, plan_capture
 from nanoserve.plan.memory_budget import MemoryReading
 from nanoserve.plan.pool_room import PoolRoom
 from nanoserve.units import MIB, format_bytes, round_up

@@ -13,16 +13,11 @@ from nanoserve.plan.activation_plan import (
     estimate_activation_bytes,
     largest_step,
 )
+from nanoserve.plan.backend_facts import ArenaBytes, BackendFacts
 from nanoserve.plan.boot_choices import BootChoices
 from nanoserve.plan.capture_axes import mixed_tokens
 from nanoserve.plan.capture_cost import gathered_arena_bytes, native_arena_bytes
-from nanoserve.plan.capture_plan import (
-    ArenaBytes,
-    BackendFacts,
-    CapturePlan,
-    CaptureRequest,
-    plan_capture,
-)
+from nanoserve.plan.capture_plan import CapturePlan, CaptureRequest, plan_capture
 from nanoserve.plan.device_facts import DeviceFacts
 from nanoserve.plan.kv_plan import PoolDemand, kv_budget_bytes, kv_bytes_per_block
 from nanoserve.plan.memory_budget import MemoryReading

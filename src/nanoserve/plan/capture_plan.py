@@ -4,12 +4,12 @@ A shape is (rows, width): how many requests, padded, and how many tokens of cont
 Pure arithmetic on ints; recording is `runner.decode_graphs`'s.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from nanoserve.errors import CaptureTooSmall
 from nanoserve.options import DEFAULT_CAPTURE_LIMIT
+from nanoserve.plan.backend_facts import ArenaBytes, BackendFacts
 from nanoserve.plan.capture_axes import (
     WIDTH_BUCKET,
     close_row_buckets,
@@ -20,7 +20,6 @@ from nanoserve.plan.capture_axes import (
 from nanoserve.units import format_bytes
 
 WidthBound = Literal["context", "flag", "bytes", "limit"]
-ArenaBytes = Callable[[int, int], int]  # (rows, width in tokens) to bytes, never falling
 
 _BOUND_BY = {
     "context": "the served context",
@@ -46,41 +45,6 @@ class CaptureRequest:
     max_width: int | None = None
     budget_bytes: int | None = None
     limit: int = DEFAULT_CAPTURE_LIMIT
-
-
-@dataclass(frozen=True, slots=True)
-class BackendFacts:
-    """What the attention backend says of its recorded steps, and of the pool it reads.
-
-    Attributes:
-        depends_on_width: Whether a step is recorded for each width, or one serves them all.
-        arena_bytes: What a shape takes beside its inputs and outputs.
-        kv_cache_dtypes: Values of `--kv-cache-dtype` it serves.
-        native_bytes: The same of a step recorded as native operators, by rows, width, the size
-            of a number and the tokens of the largest step; None where steps are not recorded so.
-    """
-
-    depends_on_width: bool
-    arena_bytes: ArenaBytes
-    kv_cache_dtypes: tuple[str, ...] = ("auto",)
-    native_bytes: Callable[[int, int, int, int], int] | None = None
-
-    @property
-    def is_native(self) -> bool:
-        """Whether steps are recorded as native operators: in milliseconds, on a CPU."""
-        return self.native_bytes is not None
-
-    def arena_bytes_of(self, itemsize: int, step_tokens: int) -> ArenaBytes:
-        """Return what a shape takes.
-
-        Args:
-            itemsize: Bytes of a number of the compute dtype.
-            step_tokens: Most tokens of a step, those of prompts included.
-        """
-        native_bytes = self.native_bytes
-        if native_bytes is None:
-            return self.arena_bytes
-        return lambda rows, width: native_bytes(rows, width, itemsize, step_tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ import math
 from functools import partial
 
 from nanoserve.options import Quantization
+from nanoserve.plan.backend_facts import BackendFacts
 from nanoserve.plan.boot_sizing import step_facts
-from nanoserve.plan.capture_plan import BackendFacts
 from nanoserve.spec.model_spec import ModelSpec
 from nanoserve.units import ceil_div
 

@@ -4,12 +4,13 @@ Owns which weight files count and where stop ids stand; the readers of each form
 `hf_config`, `gguf_spec`, `safetensors_header` and `gguf_file`. Reads headers only.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nanoserve.errors import CorruptFileError, ModelNotFoundError, WeightMismatchError
+from nanoserve.spec.file_identity import FileIdentity, read_identity
 from nanoserve.spec.gguf_file import GGUFFile, read_gguf
 from nanoserve.spec.gguf_spec import spec_from_gguf
 from nanoserve.spec.hf_config import spec_from_hf_config
@@ -32,6 +33,8 @@ class Checkpoint:
         stop_token_ids: Ids that end an answer, from every file that names one.
         shards: For safetensors, the tensors of each file; empty for GGUF.
         gguf: For GGUF, the header; None for safetensors.
+        identities: Of the weight files before their headers were read, in the order they
+            are read; empty where one of them could not be asked.
     """
 
     spec: ModelSpec
@@ -39,6 +42,7 @@ class Checkpoint:
     stop_token_ids: frozenset[int]
     shards: dict[Path, dict[str, TensorEntry]] = field(default_factory=dict)
     gguf: GGUFFile | None = None
+    identities: dict[Path, FileIdentity] = field(default_factory=dict)
 
 
 def read_checkpoint(source: ModelSource) -> Checkpoint:
@@ -60,15 +64,21 @@ def _read_hf_checkpoint(source: ModelSource) -> Checkpoint:
     generation_config = read_json_object(generation_path) if generation_path.is_file() else {}
     stop_token_ids = _token_ids(config, "eos_token_id", config_path)
     stop_token_ids |= _token_ids(generation_config, "eos_token_id", generation_path)
+    spec = spec_from_hf_config(config, str(config_path))
+    weight_map = _read_weight_map(source.path)
+    paths = _find_shards(source.path) if weight_map is None else _named_shards(weight_map)
+    identities = _identify(paths)
     return Checkpoint(
-        spec=spec_from_hf_config(config, str(config_path)),
+        spec=spec,
         source=source,
         stop_token_ids=stop_token_ids,
-        shards=_read_shards(source.path),
+        shards=_read_shards(source.path, paths, weight_map or {}),
+        identities=identities,
     )
 
 
 def _read_gguf_checkpoint(source: ModelSource) -> Checkpoint:
+    identities = _identify([source.path])
     file = read_gguf(source.path)
     stop_token_ids: frozenset[int] = frozenset()
     for key in _GGUF_STOP_KEYS:
@@ -78,7 +88,16 @@ def _read_gguf_checkpoint(source: ModelSource) -> Checkpoint:
         source=source,
         stop_token_ids=stop_token_ids,
         gguf=file,
+        identities=identities,
     )
+
+
+def _identify(paths: Iterable[Path]) -> dict[Path, FileIdentity]:
+    """Return what the files are now; the readers of their headers say what is wrong with one."""
+    try:
+        return {path: read_identity(path) for path in paths}
+    except OSError:
+        return {}
 
 
 def _token_ids(values: Mapping[str, Any], key: str, path: Path) -> frozenset[int]:
@@ -92,11 +111,8 @@ def _token_ids(values: Mapping[str, Any], key: str, path: Path) -> frozenset[int
     return frozenset(ids)
 
 
-def _read_shards(folder: Path) -> dict[Path, dict[str, TensorEntry]]:
-    """Read the header of every shard: those the index names, or all there are."""
-    index_path = folder / _INDEX_FILE
-    if index_path.is_file():
-        return _read_indexed_shards(folder, index_path)
+def _find_shards(folder: Path) -> list[Path]:
+    """Return the weight files of a folder without an index: all there are."""
     paths = sorted(folder.glob("*.safetensors"))
     single = folder / "model.safetensors"
     if single in paths:
@@ -107,32 +123,44 @@ def _read_shards(folder: Path) -> dict[Path, dict[str, TensorEntry]]:
             "pickled .bin and .pth weights are never read."
         )
         raise ModelNotFoundError(message)
-    shards = {path: read_safetensors_header(path) for path in paths}
-    _refuse_repeated(folder, shards)
-    return shards
+    return paths
 
 
-def _read_indexed_shards(folder: Path, index_path: Path) -> dict[Path, dict[str, TensorEntry]]:
-    """Read the shards an index names; the names must be plain and each tensor where it says."""
+def _read_weight_map(folder: Path) -> dict[str, Path] | None:
+    """Return the shard of each tensor an index names, its name plain; None without an index."""
+    index_path = folder / _INDEX_FILE
+    if not index_path.is_file():
+        return None
     weight_map = read_json_object(index_path).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise CorruptFileError(str(index_path), "weight_map is not an object with entries.")
-    names = set()
     for name in weight_map.values():
         if not isinstance(name, str) or Path(name).name != name:
             raise CorruptFileError(str(index_path), f"{name!r:.80} is not a file name.")
-        names.add(name)
-    absent = sorted(name for name in names if not (folder / name).is_file())
+    return {tensor: folder / name for tensor, name in weight_map.items()}
+
+
+def _named_shards(weight_map: Mapping[str, Path]) -> list[Path]:
+    """Return the weight files an index names; all must be there."""
+    paths = sorted(set(weight_map.values()))
+    absent = [path.name for path in paths if not path.is_file()]
     if absent:
         message = (
-            f"{index_path} names {len(absent)} of {len(names)} shards that are not there: "
-            f"{', '.join(absent[:10])}. Download them again."
+            f"{paths[0].parent / _INDEX_FILE} names {len(absent)} of {len(paths)} shards that are "
+            f"not there: {', '.join(absent[:10])}. Download them again."
         )
         raise ModelNotFoundError(message)
-    shards = {folder / name: read_safetensors_header(folder / name) for name in sorted(names)}
-    missing = [name for name, file in weight_map.items() if name not in shards[folder / file]]
+    return paths
+
+
+def _read_shards(
+    folder: Path, paths: Iterable[Path], weight_map: Mapping[str, Path]
+) -> dict[Path, dict[str, TensorEntry]]:
+    """Read the header of every shard; each tensor must be where the index says."""
+    shards = {path: read_safetensors_header(path) for path in paths}
+    missing = [name for name, path in weight_map.items() if name not in shards[path]]
     if missing:
-        raise WeightMismatchError(str(index_path), missing=tuple(missing))
+        raise WeightMismatchError(str(folder / _INDEX_FILE), missing=tuple(missing))
     _refuse_repeated(folder, shards)
     return shards
 

@@ -192,6 +192,7 @@ class ModelShape:
         uncounted: Parts the model has whose parameters its config does not give.
         max_encoder_tokens: Tokens of the encoder that cross-attention keeps; None without one
             or where the request says.
+        rotary_positions: Positions of all its rotary tables; None for one of the longest context.
         config_keys: Keys of the text model's config that the shape was read from; models of one
             shape are equal whatever their keys are called.
     """
@@ -207,6 +208,7 @@ class ModelShape:
     quantization: Mapping[str, Any] | None = None
     uncounted: tuple[str, ...] = ()
     max_encoder_tokens: int | None = None
+    rotary_positions: int | None = None
     config_keys: tuple[str, ...] = field(default=(), compare=False)
 
     @property

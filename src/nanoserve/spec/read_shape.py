@@ -10,7 +10,7 @@ from typing import Any
 
 from nanoserve.errors import CorruptFileError, UnsupportedModelError
 from nanoserve.spec.config_fields import MAX_CONTEXT_TOKENS, MAX_VOCAB, ConfigFields
-from nanoserve.spec.context_length import longest_context
+from nanoserve.spec.context_length import longest_context, rotary_positions
 from nanoserve.spec.family import Family
 from nanoserve.spec.family_index import FAMILY_NAMES, find_family
 from nanoserve.spec.model_shape import LayerShape, ModelShape, Weight
@@ -110,6 +110,7 @@ def read_model_shape(config: Mapping[str, Any], path: str) -> ModelShape:
         hidden_size=hidden_size(fields),
         vocab_size=fields.size("vocab_size", MAX_VOCAB),
         max_position_embeddings=longest_context(fields, kind),
+        rotary_positions=rotary_positions(fields, kind),
         tie_word_embeddings=is_tied,
         dtype=_dtype(outer, fields),
         weights=(*_outer_weights(fields, family, is_tied), *tower),

@@ -27,21 +27,43 @@ class CachedFiles:
     Attributes:
         folder: Need not exist.
         max_bytes: Most bytes of all files together.
+        suffix: Of their names; others in the folder are left alone.
     """
 
     folder: Path
     max_bytes: int
+    suffix: str = SUFFIX
 
     def path(self, name: str) -> Path:
         """Return where the file of that name lies, whether it is there or not."""
-        return self.folder / f"{name}{SUFFIX}"
+        return self.folder / f"{name}{self.suffix}"
+
+    def has_any(self, prefix: str) -> bool:
+        """Whether there is a file whose name begins so."""
+        return any(path.name.startswith(prefix) for path, _ in self._files())
 
     def used(self) -> tuple[int, int]:
         """Return how many files there are, and their bytes."""
         sizes = [status.st_size for _, status in self._files()]
         return len(sizes), sum(sizes)
 
-    def write(self, name: str, num_bytes: int, fill: Callable[[BinaryIO], None]) -> bool:
+    def make_room(self, num_bytes: int) -> bool:
+        """Let what was not used for longest go, and say whether a file could be written now.
+
+        Args:
+            num_bytes: That it will have.
+        """
+        if num_bytes > self.max_bytes:
+            return False
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._evict(num_bytes)
+            has_space = num_bytes + SPARED_BYTES <= _free_bytes(self.folder)
+        except OSError:
+            return False
+        return has_space and os.access(self.folder, os.W_OK)
+
+    def write(self, name: str, num_bytes: int, fill: Callable[[BinaryIO], object]) -> bool:
         """Write a file, whole or not at all, after what was not used for longest has gone.
 
         A writer that is killed leaves a part, which the next writer deletes; one that writes
@@ -56,19 +78,15 @@ class CachedFiles:
             Whether it was written: not beyond the bound, to a disk that is full, or to a
             folder that may not be written.
         """
-        if num_bytes > self.max_bytes:
+        if not self.make_room(num_bytes):
             return False
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._make_room(num_bytes)
-            if num_bytes + SPARED_BYTES > _free_bytes(self.folder):
-                return False
             self._write(name, fill)
         except OSError:
             return False
         return True
 
-    def _write(self, name: str, fill: Callable[[BinaryIO], None]) -> None:
+    def _write(self, name: str, fill: Callable[[BinaryIO], object]) -> None:
         descriptor, part = tempfile.mkstemp(dir=self.folder, suffix=_PART)
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -81,7 +99,7 @@ class CachedFiles:
             Path(part).unlink(missing_ok=True)
             raise
 
-    def _make_room(self, num_bytes: int) -> None:
+    def _evict(self, num_bytes: int) -> None:
         for part in self.folder.glob(f"*{_PART}"):
             _delete_abandoned(part)
         files = sorted(self._files(), key=lambda one: one[1].st_mtime_ns)
@@ -94,7 +112,7 @@ class CachedFiles:
 
     def _files(self) -> list[tuple[Path, os.stat_result]]:
         found = []
-        for path in self.folder.glob(f"*{SUFFIX}"):
+        for path in self.folder.glob(f"*{self.suffix}"):
             with contextlib.suppress(OSError):  # another process deletes, too
                 found.append((path, path.stat()))
         return found

@@ -1,9 +1,17 @@
 """Packed weights on disk, so that the next start maps them instead of packing.
 
-One file for each model and set of formats. Its key stands for everything the bytes depend on;
-a file that was cut short, damaged or made for something else is deleted, and the weights are
-packed again. It may be deleted at any time. Owns the key and the order of parts; the file is
-`weight_file`'s, the folder `cached_files`'.
+One file for each model and set of formats. Its key stands for everything the bytes depend on,
+first of all the SHA-256 of the model files; a file that was cut short, damaged or made for
+something else is deleted, and the weights are packed again. It may be deleted at any time.
+
+```
+model files known by their identities ---------------> hash -> map the file of that key
+not known, a packed file of such a model is there ---> read and hash -> map it
+not known, none is there ----------------------------> pack; then hash and write, in a thread
+```
+
+Owns the key and the order of parts; the file is `weight_file`'s, the folder `cached_files`',
+the hashes `file_hashes`'.
 """
 
 import contextlib
@@ -11,6 +19,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,11 +33,15 @@ from nanoserve.plan.weight_plan import LinearFormat
 from nanoserve.spec.checkpoint import Checkpoint
 from nanoserve.units import MIB
 from nanoserve.weights.cached_files import CachedFiles
+from nanoserve.weights.file_hashes import FileHashes, ModelFiles
 from nanoserve.weights.weight_file import file_bytes, read_image, write_image
 
 LEAST_BYTES = 8 * MIB  # of weights that are kept: fewer are packed in some 10 ms
-_SAMPLES = 64  # pieces of each model file that its identity is made from
+_HASHES = "hashes"  # of model files, in a folder of their own
+_HASH_THREADS = 2  # model files read at once
+_SAMPLES = 64  # pieces of each model file that tell most models apart
 _SAMPLE_BYTES = 4096
+_NAME_DIGITS = 16  # of each part of a file's name, hexadecimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +79,20 @@ class WeightCache:
         """
         image = _image(weights.values())
         is_worth_it = image.numel() >= max(1, self.least_bytes)
-        if not is_worth_it or file_bytes(image.numel()) > self.max_bytes:
+        is_too_much = file_bytes(image.numel()) > self.max_bytes
+        if not is_worth_it or is_too_much or not checkpoint.identities:
             return None
         try:
-            key = cache_key(checkpoint, formats, self.sources)
+            settings = settings_key(checkpoint, formats, self.sources)
         except OSError:
             return None
         files = CachedFiles(self.folder, self.max_bytes)
-        return CacheEntry(files, key, dict(weights), image)
+        model_files = ModelFiles(checkpoint.identities, FileHashes(self.folder / _HASHES))
+        model_hash = model_files.known_hash()
+        if model_hash is None and files.has_any(_digits(settings)):
+            with ThreadPoolExecutor(_HASH_THREADS) as threads:
+                model_hash = model_files.hash(threads)
+        return CacheEntry(files, model_files, settings, model_hash, dict(weights), image)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,33 +101,30 @@ class CacheEntry:
 
     Attributes:
         files: The folder.
-        key: 32 bytes; see `cache_key`.
+        model_files: What the weights are packed from.
+        settings: 32 bytes; see `settings_key`.
+        model_hash: 32 bytes; None where it is not known, and no file here can be the model's.
         weights: Without values until they are packed.
         image: Their memory, uint8.
     """
 
     files: CachedFiles
-    key: bytes
+    model_files: ModelFiles
+    settings: bytes
+    model_hash: bytes | None
     weights: dict[str, PackedWeight]
     image: Tensor
-
-    @property
-    def path(self) -> Path:
-        """Where the file lies, whether it is there or not."""
-        return self.files.path(self._name)
-
-    @property
-    def _name(self) -> str:
-        return self.key.hex()[:24]
 
     def read(self) -> "CachedWeights | None":
         """Return the weights of an earlier start; None where there are none to be used.
 
         A file that cannot be used is deleted. `weights` then hold anything.
         """
-        path = self.path
+        if self.model_hash is None:
+            return None
+        path = self.files.path(self._name(self.model_hash))
         try:
-            stored = read_image(path, self.key, self.image)
+            stored = read_image(path, self._key(self.model_hash), self.image)
             if stored is None:
                 path.unlink()
                 return None
@@ -125,16 +141,29 @@ class CacheEntry:
         """Begin to write the weights, which have their values now, beside whatever goes on.
 
         The thread does not hold up the end of the process: what it has not finished then is
-        not there at the next start.
+        not there at the next start. Nothing is written where a model file was changed since
+        its header was read: nobody knows what was packed.
         """
-
-        def write() -> None:
-            size = file_bytes(self.image.numel())
-            self.files.write(self._name, size, lambda file: write_image(file, self.key, self.image))
-
-        thread = threading.Thread(target=write, name="keep-weights", daemon=True)
+        thread = threading.Thread(target=self._keep, name="keep-weights", daemon=True)
         thread.start()
         return thread
+
+    def _keep(self) -> None:
+        size = file_bytes(self.image.numel())
+        if not self.model_files.are_unchanged() or not self.files.make_room(size):
+            return
+        model_hash = self.model_hash or self.model_files.hash()  # now, since no start waits for it
+        if model_hash is not None:
+            key = self._key(model_hash)
+            name = self._name(model_hash)
+            self.files.write(name, size, lambda file: write_image(file, key, self.image))
+
+    def _key(self, model_hash: bytes) -> bytes:
+        """Return 32 bytes that stand for everything packed weights depend on."""
+        return hashlib.sha256(self.settings + model_hash).digest()
+
+    def _name(self, model_hash: bytes) -> str:
+        return f"{_digits(self.settings)}-{_digits(model_hash)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +179,14 @@ class CachedWeights:
     mapped_bytes: int
 
 
-def cache_key(
+def settings_key(
     checkpoint: Checkpoint, formats: Mapping[str, LinearFormat], sources: Iterable[Path] = ()
 ) -> bytes:
-    """Return 32 bytes that stand for everything packed weights depend on.
+    """Return 32 bytes for what packed weights depend on beside the bytes of the model files.
 
-    That is the model files, every weight's format, the code that packs, and torch. A file is
-    known by size, time of the last change, and pieces from all over it. Reading all of it
-    would cost each start more than packing does: a fine-tuned model differs everywhere, and
-    a file that is changed in place has a new time.
+    That is the model's shape, every weight's format, the code that packs, and torch. Sizes of
+    the model files and pieces from all over them are in it too: a model that never was here,
+    a fine-tuned one for instance, is told so without reading its files before they are packed.
 
     Args:
         checkpoint: Of the model files.
@@ -168,16 +196,19 @@ def cache_key(
     Raises:
         OSError: A model file, or the code, cannot be read.
     """
-    digest = hashlib.sha256(f"{torch.__version__} {sorted(formats.items())}".encode())
+    settings = f"{torch.__version__} {checkpoint.spec} {sorted(formats.items())}"
+    digest = hashlib.sha256(settings.encode())
     for source in (*_sources(), *sources):
         digest.update(source.name.encode() + source.read_bytes())
-    paths = [checkpoint.gguf.path] if checkpoint.gguf is not None else sorted(checkpoint.shards)
-    for path in paths:
-        status = path.stat()
-        digest.update(f" {path.name} {status.st_size} {status.st_mtime_ns}".encode())
-        for sample in _samples(path, status.st_size):
+    for path, identity in checkpoint.identities.items():
+        digest.update(f" {identity.num_bytes}".encode())
+        for sample in _samples(path, identity.num_bytes):
             digest.update(sample)
     return digest.digest()
+
+
+def _digits(key: bytes) -> str:
+    return key.hex()[:_NAME_DIGITS]
 
 
 def _sources() -> Iterator[Path]:

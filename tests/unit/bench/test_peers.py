@@ -2,125 +2,201 @@
 
 import socket
 import sys
-from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 
 import pytest
 from bench.peers import peers as peers_module
 from bench.peers import thin_http
-from bench.peers.measure import RATES_SHAPE, START_PROMPT, Measurement
-from bench.peers.peers import Peer, all_peers, default_names
-from bench.peers.run import Plan, Run
-from bench.peers.server_process import ServerFailedError, ServerProcess, machine_cpu_s
+from bench.peers.measure import LONG_SHAPE, RATES_SHAPE, START_PROMPT, Measurement, rate_groups
+from bench.peers.peers import all_peers, default_names
+from bench.peers.server_process import (
+    ServerFailedError,
+    ServerProcess,
+    StartFailedError,
+    free_port,
+    machine_cpu_s,
+)
 
 from nanoserve.bench.serve_bench_options import ServeBenchOptions
+from nanoserve.bench.serve_report import ServeReport
 from nanoserve.bench.servebench import run_bench
+from tests.unit.bench.thin_peer import command_of, peer_of, unused_port
 
-SERVER = """
+TIMEOUT_S = 100.0
+HANGING = """
 import asyncio, sys
 sys.path.insert(0, sys.argv[1])
 from thin_http import listen
 
 async def accept(answer):
-    while not answer.is_over:
-        answer.write([7])
-        await asyncio.sleep(0)
+    await asyncio.Event().wait()
 
 async def main():
-    await listen(int(sys.argv[2]), "thin", accept)
+    await listen(int(sys.argv[2]), "hanging", accept)
     await asyncio.Event().wait()
 
 asyncio.run(main())
 """
-TIMEOUT_S = 30.0
+FORKING = """
+import signal, subprocess, sys
+child = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"
+subprocess.Popen([sys.executable, "-c", child], stdout=subprocess.PIPE).stdout.readline()
+print("forked", flush=True)
+signal.pause()
+"""
 
 
 @pytest.fixture
-def free_port() -> int:
+def port() -> int:
     """Return a port that nothing listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
+    return unused_port()
 
 
-def command_of(port: int) -> list[str]:
-    """Return the command of a server that says 7 until it may stop."""
-    return [sys.executable, "-c", SERVER, str(Path(thin_http.__file__).parent), str(port)]
+@pytest.fixture(autouse=True)
+def in_company(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take every load once, whatever else runs on this machine."""
+    monkeypatch.setattr("bench.peers.measure._QUIET_FRACTION", 1e9)
 
 
-def peer_of(**changes: object) -> Peer:
-    """Return a peer that is that server."""
-    python = Path(sys.executable)
-    peer = Peer("thin", "bf16", lambda _, port: command_of(port), python, ("nanoserve", python))
-    return replace(peer, **changes)  # type: ignore[arg-type]
-
-
-def test_a_server_is_started_weighed_paused_and_stopped(free_port: int, tmp_path: Path) -> None:
+def test_a_server_is_started_weighed_and_stopped(port: int, tmp_path: Path) -> None:
     """The client of `bench serve` understands a thin server; time and memory are its own."""
-    server = ServerProcess(command_of(free_port), {}, free_port, tmp_path / "log")
+    server = ServerProcess(command_of(port), {}, port, tmp_path / "log")
     try:
         assert 0 < server.wait_for_token(START_PROMPT, TIMEOUT_S) < TIMEOUT_S
         options = ServeBenchOptions(url=server.url, num_requests=3, output_tokens="5")
         assert run_bench(options).figures()["output_tokens"] == 15
         assert 2**20 < server.peak_rss_bytes() < 2**30
         assert 0 < server.cpu_s() < machine_cpu_s()
-        server.pause()
-        server.resume()
-        assert not run_bench(options).errors
+        assert server.is_answering(START_PROMPT)
     finally:
         server.stop()
 
     assert server.peak_rss_bytes() == 0
 
 
-def test_a_server_that_does_not_start_says_what_its_log_says(
-    free_port: int, tmp_path: Path
-) -> None:
+def test_a_server_that_does_not_start_says_what_its_log_says(port: int, tmp_path: Path) -> None:
     """Rather than waiting for the time to run out."""
     command = [sys.executable, "-c", "raise SystemExit('no such model')"]
-    server = ServerProcess(command, {}, free_port, tmp_path / "log")
+    server = ServerProcess(command, {}, port, tmp_path / "log")
 
-    with pytest.raises(ServerFailedError, match="no such model"):
+    with pytest.raises(StartFailedError, match="no such model"):
         server.wait_for_token(START_PROMPT, TIMEOUT_S)
 
 
-def test_rates_are_measured_at_each_level(free_port: int, tmp_path: Path) -> None:
+def test_rates_are_measured_at_each_level(port: int, tmp_path: Path) -> None:
     """Each with what other processes took meanwhile."""
     figures: dict[str, dict[str, float]] = {}
-    server = ServerProcess(command_of(free_port), {}, free_port, tmp_path / "log")
+    server = ServerProcess(command_of(port), {}, port, tmp_path / "log")
     try:
         server.wait_for_token(START_PROMPT, TIMEOUT_S)
-        Measurement(peer_of(), server, 1, figures).rates([1, 2])
+        Measurement(peer_of(), server, 1, figures, lambda _: None).rates([1, 2])
     finally:
         server.stop()
 
     assert figures["c=1"]["output_tokens_per_s"] > 0
     assert figures["c=2"]["num_ended_early"] == 0
     assert figures["c=2"]["others_cpu_fraction"] >= 0
+    assert set(figures) == set(rate_groups([1, 2]))
 
 
-def test_rounds_are_kept_in_the_file_failed_ones_too(
-    free_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_server_that_hangs_does_not_answer(port: int, tmp_path: Path) -> None:
+    """It is there and lists its model, but no token comes."""
+    command = [sys.executable, "-c", HANGING, str(Path(thin_http.__file__).parent), str(port)]
+    server = ServerProcess(command, {}, port, tmp_path / "log")
+    try:
+        with pytest.raises(StartFailedError, match="no token within 3 s"):
+            server.wait_for_token(START_PROMPT, 3.0)
+    finally:
+        server.stop()
+
+
+def test_children_that_outlive_a_server_are_stopped_too(port: int, tmp_path: Path) -> None:
+    """Else they would take processor time from the peer after it."""
+    log = tmp_path / "log"
+    server = ServerProcess([sys.executable, "-c", FORKING], {}, port, log)
+    started_s = monotonic()
+    while "forked" not in server.end_of_log() and monotonic() - started_s < TIMEOUT_S:
+        pass
+    assert server.peak_rss_bytes() > 0
+
+    server.stop()
+
+    assert server.peak_rss_bytes() == 0
+
+
+def test_a_busy_server_is_told_from_an_idle_one(port: int, tmp_path: Path) -> None:
+    """What children that have ended took is counted with it."""
+    busy = "import subprocess, sys\nwhile True: subprocess.run([sys.executable, '-S', '-c', ''])"
+    server = ServerProcess([sys.executable, "-c", busy], {}, port, tmp_path / "log")
+    try:
+        assert not server.is_idle_within(1.0)
+    finally:
+        server.stop()
+    idle = ServerProcess([sys.executable, "-c", FORKING], {}, port, tmp_path / "log")
+    try:
+        assert idle.is_idle_within(TIMEOUT_S)
+    finally:
+        idle.stop()
+
+
+@pytest.mark.parametrize(("is_idle", "num_taken"), [(True, 2), (False, 1)])
+def test_a_disturbed_load_is_taken_again_once_the_server_is_idle(
+    port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_idle: bool, num_taken: int
 ) -> None:
-    """A second run goes on counting; a peer that is slow to start is started once."""
-    monkeypatch.setenv("NANOSERVE_PEERS", str(tmp_path))
-    starts: list[int] = []
+    """A server that goes on with the streams of before would be measured beside them."""
+    monkeypatch.setattr("bench.peers.measure._QUIET_FRACTION", -1.0)
+    monkeypatch.setattr(ServerProcess, "is_idle_within", lambda *_: is_idle)
+    taken: list[int] = []
 
-    def counted(_: object, port: int) -> list[str]:
-        starts.append(port)
-        return command_of(port)
+    def counted(options: ServeBenchOptions) -> ServeReport:
+        taken.append(options.num_streams)
+        return run_bench(options)
 
-    broken = peer_of(name="broken", command=lambda *_: [sys.executable, "-c", "1/0"])
-    kept = peer_of(name="kept", command=counted, is_slow_to_start=True)
-    plan = Plan((1,), repeats=2, port=free_port, has_long=False)
-    for _ in range(2):
-        run = Run(plan, tmp_path / "results.json")
-        run.measure([kept, broken])
+    monkeypatch.setattr("bench.peers.measure.run_bench", counted)
+    server = ServerProcess(command_of(port), {}, port, tmp_path / "log")
+    try:
+        server.wait_for_token(START_PROMPT, TIMEOUT_S)
+        Measurement(peer_of(), server, 1, {}, lambda _: None).rates([3])
+    finally:
+        server.stop()
 
-    rounds = [(record["peer"], record["round"]) for record in run.records]
-    assert rounds == [(name, number) for number in (1, 2, 3, 4) for name in ("kept", "broken")]
-    assert "ZeroDivisionError" in run.records[1]["figures"]["start"]["error"]
-    assert run.records[0]["figures"]["memory"]["peak_rss_mib"] > 1
-    assert starts.count(free_port) == 2  # once in each run; the page asks with another port
+    assert taken.count(3) == num_taken
+
+
+def test_loads_end_when_the_server_has_died(port: int, tmp_path: Path) -> None:
+    """The group that failed says so; those after it are not tried."""
+    figures: dict[str, dict[str, float]] = {}
+    groups: list[str] = []
+    dies_at = 5  # the start, three requests of the warm-up, and the first at c=1
+    server = ServerProcess(command_of(port, dies_at), {}, port, tmp_path / "log")
+    try:
+        server.wait_for_token(START_PROMPT, TIMEOUT_S)
+        with pytest.raises(ServerFailedError, match="no answer any more after c=1 failed"):
+            Measurement(peer_of(), server, 1, figures, groups.append).rates([1, 2])
+    finally:
+        server.stop()
+
+    assert groups == ["warm-up", "c=1"]
+    assert "error" not in figures["warm-up"]
+    assert "error" in figures["c=1"]
+
+
+def test_a_port_that_another_server_holds_is_passed_over() -> None:
+    """Else that server would be measured."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        taken = int(listening.getsockname()[1])
+        assert free_port(taken) > taken
+
+
+def test_one_shape_serves_every_load() -> None:
+    """Of a server that is started once; vLLM is told it."""
+    both = RATES_SHAPE | LONG_SHAPE
+    words = all_peers({})["vllm-bf16"].command(both, 8000)
+
+    assert (both.max_num_seqs, both.max_model_len) == (32, 2048)
+    assert words[words.index("--max-model-len") + 1] == "2048"
+    assert words[words.index("--max-num-seqs") + 1] == "32"
 
 
 def test_every_peer_has_a_command_and_takes_more_flags() -> None:

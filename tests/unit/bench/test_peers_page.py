@@ -33,7 +33,7 @@ def test_rates_are_medians_over_rounds_in_the_order_of_weights() -> None:
     rows = [line for line in lines if line.startswith(("| other |", "| other-q4 |"))]
 
     assert rows[0].startswith("| other | bf16 | 20.0 |")
-    assert rows[1].startswith("| other-q4 | 4-bit | 5.0 |")
+    assert rows[1].startswith("| other-q4 | 4-bit | 5.0 (1 of 3) |")
 
 
 def test_losses_are_shown_as_ratios() -> None:
@@ -74,3 +74,19 @@ def test_long_prompts_have_a_table_only_where_they_were_measured() -> None:
 
     assert "| - | 400 ms | 40 ms | 0.10 | 20.0 ms | 50.0 ms | 2.50 |" in render([measured])
     assert "interference" not in render([record("a", "bf16", 1, 1.0)])
+
+
+def test_a_figure_of_fewer_rounds_says_so() -> None:
+    """A round that failed is in no figure; one that was taken again is."""
+    records = [record("a", "bf16", number, 10.0 * number) for number in (1, 2, 3)]
+    records[2]["figures"]["c=1"] = {"error": "the server died"}
+    records[2]["taken_again_after"] = "c=1: the server died before"
+    whole = [record("b", "bf16", number, 1.0) for number in (1, 2, 3)]
+    page = render([*records, *whole])
+
+    assert "Rounds: 3." in page
+    assert "| a | bf16 | 15.0 (2 of 3) |" in page
+    assert "| a | 1.0 / 2.0 (2 of 3) |" in page
+    assert "| b | bf16 | 1.0 |" in page
+    assert "- a, round 3: taken again after c=1: the server died before" in page
+    assert "- a, round 3, c=1: the server died" in page

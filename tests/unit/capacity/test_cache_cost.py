@@ -28,7 +28,7 @@ def test_blocks_of_a_plain_model() -> None:
 
 def test_cells_of_a_plain_model() -> None:
     """SGLang has a cell for each token."""
-    cost = cell_cost(LLAMA, replace(CACHE, block_size=1), has_window_pool=False)
+    cost = cell_cost(LLAMA, replace(CACHE, block_size=1))
 
     assert cost == CellCost(512)
     assert cost.tokens(512 * 100 + 511, 64).value == 100

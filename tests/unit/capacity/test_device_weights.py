@@ -127,3 +127,18 @@ def test_shared_experts_left_in_16_bits_are_laid_out_so() -> None:
     more -= laid_out_bytes(part, shape.hidden_size, fp8)
     shared = 58 * 3 * 7168 * 2048  # a byte more for each parameter, scales apart
     assert more == pytest.approx(shared, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("model", "logged_gib"),
+    [
+        ("google/gemma-3-4b-it", 8.58),
+        ("google/gemma-3-12b-it", 23.31),
+        ("google/gemma-3-27b-it", 51.45),
+    ],
+)
+def test_gemma_3_is_as_heavy_as_logged(model: str, logged_gib: float) -> None:
+    """What vLLM logs of each size, rotary tables of eight times the context included."""
+    found = heaviest_rank_bytes(shape_of(model), FULL_PRECISION) / GIB
+
+    assert found == pytest.approx(logged_gib, abs=0.012)

@@ -149,6 +149,17 @@ def test_the_first_engine_splits_long_prompts(version: str, length: int, measure
     assert without.mid / GIB == pytest.approx(1.2, abs=0.05)
 
 
+@pytest.mark.parametrize("version", ["0.2.0", "0.4.2", "0.5.3"])
+def test_long_prompts_are_whole_until_they_are_split(version: str) -> None:
+    """Prompts over 32,768 tokens are split since 0.5.4, none of a model with images."""
+    load = EngineLoad(32_000, 4096, 11008, max_model_len=65_536, **V0_BATCH)
+
+    assert step_tokens(find_profile(f"vllm@{version}"), load) == 65_536
+    assert step_tokens(find_profile("vllm@0.5.4"), load) == 512
+    assert step_tokens(find_profile("vllm@0.7"), load) == 2048
+    assert step_tokens(find_profile("vllm@0.7"), replace(load, sees_images=True)) == 65_536
+
+
 def test_several_gpus_hold_more_outside_the_allocator() -> None:
     """Communication takes 2 GiB of each card that shares layers, if their link is fast."""
     profile = find_profile("vllm@0.19")

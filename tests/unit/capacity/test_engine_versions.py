@@ -36,6 +36,8 @@ def test_versions_that_are_planned(text: str) -> None:
         "vllm@0.99",
         "vllm@1.0",
         "vllm@0.33.999",
+        "vllm@0.0.0",
+        "sglang@0.0.5",
         "sglang@0.50",
         "sglang@2",
         "tensorrt-llm@0.22",

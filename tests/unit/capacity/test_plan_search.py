@@ -1,5 +1,7 @@
 """`plan_search`: the figure found is enough, and the next one is not."""
 
+from dataclasses import replace
+
 import pytest
 
 from nanoserve.capacity.compare_table import search_lines
@@ -76,6 +78,28 @@ def test_users_are_what_the_pool_surely_holds() -> None:
 
     assert search.best is not None
     assert search.best.figure == plan.fit.p95.low
+
+
+def test_the_slots_of_the_command_are_the_users_that_were_found() -> None:
+    """No command admits more than were counted, or fewer than it says run at once."""
+    few = find(planned("llama-3.1-8b", "rtx 4090"), "users", 1)
+    told = replace(planned("qwen3-0.6b", "h200").query, max_num_seqs=16)
+    stated = find(answer(told), "users", 1)
+    for search in (few, find(planned("llama-3.1-8b", "b200"), "users", 1), stated):
+        assert search.best is not None
+        assert search.best.words == f"--max-num-seqs {search.best.figure}"
+        assert f"--max-num-seqs {search.best.figure}" in (search.command or "")
+    assert stated.candidates[-1].figure == 16
+
+
+def test_more_users_than_default_slots_are_planned_with_their_rows() -> None:
+    """Falcon-7B on a 4090 holds more than vLLM's 256 slots: a step with more rows takes more."""
+    plan = planned("falcon-7b", "rtx 4090")
+    for wanted in ("users", "precision", "gpus"):
+        best = find(plan, wanted, 400).best
+        assert best is not None
+        assert best.plan.choices.max_num_seqs >= 400 > plan.choices.max_num_seqs
+        assert best.plan.pool.low < plan.pool.low
 
 
 def test_what_cannot_be_had_says_how_far_one_gets() -> None:

@@ -1,10 +1,9 @@
 """Any text to what it says of a boot."""
 
-import random
-import time
 from itertools import pairwise
 
 import pytest
+from bench.log_files import HEALTHY, START
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,14 +14,7 @@ from nanoserve.explain.logged_boot import LoggedBoot
 from nanoserve.units import GIB
 from tests.boot_logs import log_of, records
 
-HEALTHY = """\
-INFO 09-23 18:12:34 [gpu_worker.py:298] Available KV cache memory: 55.15 GiB
-INFO 09-23 18:12:34 [kv_cache_utils.py:864] GPU KV cache size: 451,744 tokens
-INFO:     Application startup complete.
-"""
 FAILED = "ValueError: No available memory for the cache blocks. Try increasing\n"
-START = "INFO 09-23 [api_server.py:1896] vLLM API server version 0.10.2\n"
-NUM_CHARS = 5_000_000
 
 
 @pytest.mark.parametrize(
@@ -107,48 +99,6 @@ def test_damaged_logs_are_read(data: st.DataObject) -> None:
     noise = data.draw(st.text(max_size=20))
 
     read_boot_log(noise.join(data.draw(st.permutations(parts))))
-
-
-UNITS = {
-    "a log": HEALTHY,
-    "anchors of failures": "CUDA out of memory ",
-    "anchors of figures": "Actual usage is model= Running: ",
-    "open prefixes": "(EngineCore ",
-    "ranks": "[2025-03-14 09:20:12 TP0] ",
-    "escapes": "\x1b[",
-    "digits": "1,",
-    "blank lines": "\n",
-    "short lines": "a\n",
-    "spaces": " ",
-    "wrapped lines": "x" * 99 + "\n",
-    "one long word": "a",
-    "starts": START,
-}
-
-
-def seconds_to_read(text: str) -> float:
-    """Return the seconds of a core: the machine may be busy with others."""
-    started = time.process_time()
-    read_boot_log(text)
-    return time.process_time() - started
-
-
-@pytest.mark.parametrize("name", UNITS)
-def test_time_grows_with_the_text_alone(name: str) -> None:
-    """A megabyte of whatever there is takes less than half a second."""
-    unit = UNITS[name]
-
-    assert seconds_to_read(unit * (1_000_000 // len(unit))) < 0.5
-
-
-def test_five_megabytes_of_a_log_are_read_in_time() -> None:
-    """A long-running server's log takes less than two seconds."""
-    assert seconds_to_read(HEALTHY * (NUM_CHARS // len(HEALTHY))) < 2
-
-
-def test_five_megabytes_of_noise_are_read_in_time() -> None:
-    """Random bytes are no exception."""
-    assert seconds_to_read(random.Random(0).randbytes(NUM_CHARS).decode("latin-1")) < 2
 
 
 def test_every_reader_takes_an_empty_text() -> None:

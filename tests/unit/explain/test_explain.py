@@ -2,7 +2,6 @@
 
 import json
 import random
-import time
 from pathlib import Path
 from typing import get_args
 
@@ -15,10 +14,10 @@ from nanoserve.explain.explain import explain_log
 from nanoserve.explain.log_text import decode_log
 from nanoserve.explain.preemption import LoadKind
 from nanoserve.units import GIB
+from tests.work_count import MAX_GROWTH, growth, hang_guard
 
 LOGS = sorted((Path(__file__).parents[2] / "logs").glob("*.log"))
 NUM_CHARS = 5_000_000
-NEEDED = "To serve at least one request with the model max seq len (40960), (5.62 GiB KV cache is "
 
 
 def test_a_card_that_the_operator_names_fills_the_total_in() -> None:
@@ -137,37 +136,21 @@ def test_the_page_lists_every_outcome() -> None:
     assert {name for name in names if f"`{name}`" not in page} == set()
 
 
-UNITS = {
-    "one long line of numbers": "1.5 GiB, ",
-    "near refusals": NEEDED,
-    "tracebacks": "Traceback (most recent call last): a.b.c.d.Erro: ",
-    "metrics": 'vllm:num_preemptions_total{engine="0"} 7.0\n',
-    "metrics of many labels": 'vllm:num_preemptions_total{engine="',
-    "buffers": "CUDA0 KV buffer size = 1.0 MiB ",
-    "words that almost raise": "aErroraErrora.",
-}
+def test_work_grows_with_a_real_log() -> None:
+    """Every excerpt over and over, in random order: four times as many, four times the work."""
+    texts = [path.read_text() for path in LOGS]
+    shuffled = random.Random(0)
+    small = "".join(shuffled.choice(texts) for _ in range(100))
+
+    assert growth(explain_log, small, small * 4) <= MAX_GROWTH
 
 
-@pytest.mark.parametrize("name", UNITS)
-def test_five_megabytes_take_under_two_seconds(name: str) -> None:
-    """Typical or hostile, in the seconds of a core."""
-    unit = UNITS[name]
-    text = unit * (NUM_CHARS // len(unit))
-    started = time.process_time()
-
-    explain_log(text)
-
-    assert time.process_time() - started < 2
-
-
-def test_five_megabytes_of_a_real_log_take_under_two_seconds() -> None:
-    """Every excerpt over and over, in random order."""
+def test_five_megabytes_of_a_real_log_are_read() -> None:
+    """As much as a server writes in weeks comes to an end."""
     texts = [path.read_text() for path in LOGS]
     shuffled = random.Random(0)
     text = "".join(shuffled.choice(texts) for _ in range(NUM_CHARS // 700))
-    started = time.process_time()
-
-    explain_log(text)
-
     assert len(text) > NUM_CHARS
-    assert time.process_time() - started < 2
+
+    with hang_guard():
+        assert explain_log(text).boot.engine is not None

@@ -1,4 +1,4 @@
-"""Whatever the file: an explanation that prints and is JSON, and no more time than its size asks.
+"""Whatever the file: an explanation that prints and is JSON, and no more work than its size asks.
 
 Real logs with figures changed, pieces cut out, doubled, swapped with another log's, and bytes
 spoilt; and files that are no log at all.
@@ -7,11 +7,10 @@ spoilt; and files that are no log at all.
 import json
 import random
 import re
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from bench.log_files import LOG_FILES
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from nanoserve.explain.explain import explain_log
 from nanoserve.explain.log_text import decode_log
 from nanoserve.units import GIB
 from tests.pastes import PASTES
+from tests.work_count import MAX_GROWTH, growth, hang_guard
 
 LOGS = [path.read_bytes() for path in sorted((Path(__file__).parents[2] / "logs").iterdir())]
 SAMPLES = [*LOGS, *(paste.text.encode() for paste in PASTES.values())]
@@ -43,10 +43,9 @@ PIECES = (
 )
 DIGIT = re.compile(rb"\d")
 NUM_BYTES = 2_000_000
-MAX_S = 0.8  # five megabytes in two seconds
 
 
-def check(content: bytes, total_bytes: int | None) -> None:
+def check(content: bytes, total_bytes: int | None = None) -> None:
     """Explain, print and write it."""
     explanation = explain_log(decode_log(content), total_bytes)
     json.dumps(explanation.as_dict(), allow_nan=False)
@@ -98,44 +97,16 @@ def test_logs_damaged_at_random(seed: int) -> None:
         check(bytes(content), choose.choice((None, 24 * GIB)))
 
 
-def repeated(unit: bytes) -> Callable[[], bytes]:
-    return lambda: unit * (NUM_BYTES // len(unit))
+@pytest.mark.parametrize("name", LOG_FILES)
+def test_work_grows_with_the_file_alone(name: str) -> None:
+    """Four times as much of it is four times the work, decoding and report included."""
+    make = LOG_FILES[name]
+
+    assert growth(check, make(20_000), make(80_000)) <= MAX_GROWTH
 
 
-FILES: dict[str, Callable[[], bytes]] = {
-    "random bytes": lambda: random.Random(0).randbytes(NUM_BYTES),
-    "a program": lambda: bytes(range(256)) * (NUM_BYTES // 256),
-    "zeros": lambda: bytes(NUM_BYTES),
-    "one line": repeated(b"Available KV cache memory: 1.00 GiB "),
-    "one word": repeated(b"x"),
-    "nested quotes": repeated(b"> > > > > (EngineCore pid=1) INFO 05-12 10:11:12 [a.py:1] x\n"),
-    "a thousand quote marks a line": repeated(b">" * 1000 + b"\n"),
-    "collectors' records": repeated(b'{"log":"INFO 05-12 10:11:12 [a.py:1] Running: 1 reqs\\n"}\n'),
-    "one record": lambda: b'{"log":"' + b"\\n a" * (NUM_BYTES // 4) + b'"}',
-    "records that never end": repeated(b'{"log":"'),
-    "entities": repeated(b"&gt;&amp;&lt;&quot; "),
-    "tags": repeated(b"<span class='a'>x</span><br>"),
-    "tags that never end": repeated(b"<span "),
-    "written-out line ends": repeated(b"\\nINFO a"),
-    "fences": repeated(b"```\n"),
-    "lines of 80 columns": repeated(b"y" * 80 + b"\n"),
-    "tracebacks": repeated(
-        b'Traceback (most recent call last):\n  File "/a/vllm/b.py", line 1, in x\n'
-    ),
-    "a healthy log": lambda: LOGS[0] * (NUM_BYTES // len(LOGS[0])),
-    "failed allocations": repeated(b"CUDA out of memory. Tried to allocate 1.00 GiB. "),
-    "retractions": repeated(b"Decode out of memory happened. #retracted_reqs: 3\n"),
-    "metrics": repeated(b'vllm:num_requests_running{engine="0",model_name="m"} 40.0\n'),
-    "labels": repeated(b'vllm:x{a="' + b'b",a="' * 30 + b'"} 1\n'),
-}
-
-
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", LOG_FILES)
 def test_megabytes_of_anything(name: str) -> None:
-    """Five in less than two seconds of a core, the decoding and the report included."""
-    content = FILES[name]()
-    started = time.process_time()
-
-    check(content, None)
-
-    assert time.process_time() - started < MAX_S
+    """They come to an end. How soon, `bench.log_reading` says."""
+    with hang_guard():
+        check(LOG_FILES[name](NUM_BYTES))

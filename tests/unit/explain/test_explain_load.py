@@ -148,3 +148,17 @@ def test_a_pool_is_sized_for_the_slots() -> None:
     assert load is not None
     assert load.fixes[-1].change == "--kv-cache-bytes 173MiB"
     assert "16 may run at once" in load.fixes[-1].effect
+
+
+def test_eight_bits_of_llama_cpp_hold_less_than_twice_as_much() -> None:
+    """Its q8_0 has 8.5 bits: 98 % of a pool become 52 %, not 49."""
+    text = (
+        "llamacpp:kv_cache_usage_ratio 0.98\nllamacpp:requests_processing 4\n"
+        "llamacpp:requests_deferred 7\n"
+    )
+    load = explain_load(text)
+
+    assert load is not None
+    assert load.fixes[0].change == "--cache-type-k q8_0 --cache-type-v q8_0"
+    assert "1.88 times as much" in load.fixes[0].effect
+    assert "52% of it" in load.fixes[0].effect

@@ -1,12 +1,11 @@
 """From pasted logs to plain text."""
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanoserve.explain.log_text import plain_log
+from nanoserve.explain.log_text import decode_log, plain_log
+from tests.work_count import MAX_GROWTH, growth
 
 SAYS = "Available KV cache memory: 55.15 GiB"
 
@@ -88,11 +87,25 @@ def test_any_text_becomes_one_line(text: str) -> None:
 
 
 @pytest.mark.parametrize("unit", ["\n", "a\n", "(", " ", "\x1b[", "[rank0]: ", "x" * 99 + "\n"])
-def test_time_grows_with_the_text_alone(unit: str) -> None:
-    """A megabyte of what a prefix starts with is read within a second, on a busy machine too."""
-    text = unit * (1_000_000 // len(unit))
-    started = time.process_time()
+def test_work_grows_with_the_text_alone(unit: str) -> None:
+    """Four times as much of what a prefix starts with is four times the work."""
+    small, large = (unit * (num_chars // len(unit)) for num_chars in (20_000, 80_000))
 
-    plain_log(text)
+    assert growth(plain_log, small, large) <= MAX_GROWTH
 
-    assert time.process_time() - started < 1
+
+@pytest.mark.parametrize("text", ["\n" * 1_000_000, "a\n" * 500_000])
+def test_a_megabyte_of_short_lines_is_not_cut(text: str) -> None:
+    """So many of them are no log: the text is kept, and where its lines were is not."""
+    plain = plain_log(text)
+
+    assert plain.text == " ".join(text.split())
+    assert plain.starts == ()
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16-be"])
+def test_a_hole_of_zero_bytes_before_a_log_is_nothing(encoding: str) -> None:
+    """Rotation by copying and cutting leaves one where a program goes on writing."""
+    hole = b"\0" * 6000
+
+    assert decode_log(hole + f"{SAYS}\n".encode(encoding)).strip("\0") == f"{SAYS}\n"

@@ -6,8 +6,8 @@ import pytest
 
 from nanoserve.errors import CaptureTooSmall, DoesNotFitError, OptionError
 from nanoserve.options import EngineOptions, KVCacheDType
+from nanoserve.plan.backend_facts import BackendFacts
 from nanoserve.plan.boot_plan import plan_boot, replan_kv_pool
-from nanoserve.plan.capture_plan import BackendFacts
 from nanoserve.plan.memory_budget import MemoryReading
 from nanoserve.units import GIB, MIB
 from tests.plan_cases import CPU, GPU, LLAMA_32_1B, SHARED_GPU, SMOLLM2, gib, with_free

@@ -3,6 +3,7 @@
 import pytest
 
 from nanoserve.options import EngineOptions
+from nanoserve.plan.backend_facts import BackendFacts
 from nanoserve.plan.boot_choices import choose
 from nanoserve.plan.boot_sizing import (
     activation_bytes_for,
@@ -13,7 +14,6 @@ from nanoserve.plan.boot_sizing import (
     torch_backend_facts,
 )
 from nanoserve.plan.capture_cost import native_arena_bytes
-from nanoserve.plan.capture_plan import BackendFacts
 from nanoserve.units import MIB
 from tests.plan_cases import CPU, GPU, SMOLLM2
 

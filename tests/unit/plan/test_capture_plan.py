@@ -12,6 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from nanoserve.errors import CaptureTooSmall
+from nanoserve.plan.backend_facts import ArenaBytes, BackendFacts
 from nanoserve.plan.capture_axes import (
     WIDTH_BUCKET,
     close_row_buckets,
@@ -24,13 +25,7 @@ from nanoserve.plan.capture_cost import (
     price_capture,
     score_rectangle_bytes,
 )
-from nanoserve.plan.capture_plan import (
-    ArenaBytes,
-    BackendFacts,
-    CapturePlan,
-    CaptureRequest,
-    plan_capture,
-)
+from nanoserve.plan.capture_plan import CapturePlan, CaptureRequest, plan_capture
 from nanoserve.units import MIB
 
 GOLDEN: dict[str, Any] = json.loads(

@@ -50,3 +50,14 @@ def test_an_impossible_factor_is_refused() -> None:
     """The key is named."""
     with pytest.raises(CorruptFileError, match="factor"):
         longest(rope_scaling={"type": "linear", "factor": -2.0})
+
+
+def test_gemma_3_keeps_a_rotary_table_for_each_kind_of_layer() -> None:
+    """Windows have the declared length; full layers as many positions as the factor says."""
+    config = TINY | {"model_type": "gemma3_text", "max_position_embeddings": LENGTH}
+    scaled = config | {"rope_scaling": {"rope_type": "linear", "factor": 8.0}}
+
+    assert read_model_shape(config, "config.json").rotary_positions == 2 * LENGTH
+    assert read_model_shape(scaled, "config.json").rotary_positions == 9 * LENGTH
+    assert read_model_shape(scaled, "config.json").max_position_embeddings == LENGTH
+    assert read_model_shape(TINY, "config.json").rotary_positions is None

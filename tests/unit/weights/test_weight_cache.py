@@ -1,9 +1,15 @@
 """Packed weights of an earlier start are those that packing gives, or are not used."""
 
+import hashlib
 import os
+import shutil
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from io import FileIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,13 +18,14 @@ from torch import Tensor, nn
 from nanoserve.kernels.packed_weight import PackedWeight, unpack
 from nanoserve.plan.weight_plan import LinearFormat, plan_weights
 from nanoserve.spec.checkpoint import Checkpoint
-from nanoserve.weights import weight_cache, weight_file
+from nanoserve.spec.file_identity import read_identity
+from nanoserve.weights import loader, weight_cache, weight_file
 from nanoserve.weights.loader import LoadReport, load_weights
 from nanoserve.weights.packing import allocate_weights, packed_formats
 from nanoserve.weights.placement import place_weights
-from nanoserve.weights.weight_cache import CacheEntry, WeightCache, cache_key
+from nanoserve.weights.weight_cache import CacheEntry, WeightCache, settings_key
 from tests.unit.weights.stand_in import TINY_LLAMA, build_stand_in, random_tensors
-from tests.unit.weights.test_loader import read_folder, write_folder
+from tests.unit.weights.test_loader import read_folder, with_spec, write_folder
 
 INT4 = LinearFormat("int4", 32)
 
@@ -56,6 +63,10 @@ def packed_at(model: nn.Module, name: str) -> PackedWeight:
     weight = getattr(model.get_submodule(path), leaf)
     assert isinstance(weight, PackedWeight)
     return weight
+
+
+def kept_files(cache: WeightCache) -> list[Path]:
+    return list(cache.folder.glob("*.weights"))
 
 
 def tiny_entry(checkpoint: Checkpoint, cache: WeightCache) -> CacheEntry | None:
@@ -111,7 +122,7 @@ def test_each_format_has_a_file_of_its_own(checkpoint: Checkpoint, cache: Weight
 def test_a_damaged_file_is_packed_again(checkpoint: Checkpoint, cache: WeightCache) -> None:
     """It is deleted, and the next start finds a whole one."""
     first, _ = load(checkpoint, cache)
-    (path,) = cache.folder.iterdir()
+    (path,) = kept_files(cache)
     data = bytearray(path.read_bytes())
     data[weight_file.HEADER_BYTES + 100] ^= 1
     path.write_bytes(data)
@@ -126,7 +137,7 @@ def test_a_damaged_file_is_packed_again(checkpoint: Checkpoint, cache: WeightCac
 def test_a_file_that_cannot_be_read_is_no_error(checkpoint: Checkpoint, cache: WeightCache) -> None:
     """The weights are packed; what lies in the way stays."""
     load(checkpoint, cache)
-    (path,) = cache.folder.iterdir()
+    (path,) = kept_files(cache)
     path.unlink()
     path.mkdir()
 
@@ -151,7 +162,7 @@ def test_a_file_that_may_only_be_read_is_used(
 def test_reading_counts_as_use(checkpoint: Checkpoint, cache: WeightCache) -> None:
     """So that what every start reads is not what goes."""
     load(checkpoint, cache)
-    (path,) = cache.folder.iterdir()
+    (path,) = kept_files(cache)
     os.utime(path, (1, 1))
 
     load(checkpoint, cache)
@@ -162,7 +173,7 @@ def test_reading_counts_as_use(checkpoint: Checkpoint, cache: WeightCache) -> No
 def test_loads_at_once_are_all_right(checkpoint: Checkpoint, cache: WeightCache) -> None:
     """Servers that start together read what another has written, or pack."""
     wanted, _ = load(checkpoint, cache)
-    (path,) = cache.folder.iterdir()
+    (path,) = kept_files(cache)
 
     def start(index: int) -> bool:
         if index % 3 == 0:
@@ -172,7 +183,8 @@ def test_loads_at_once_are_all_right(checkpoint: Checkpoint, cache: WeightCache)
 
     with ThreadPoolExecutor(4) as servers:
         assert all(servers.map(start, range(16)))
-    assert [one.suffix for one in cache.folder.iterdir()] == [".weights"]
+    assert len(kept_files(cache)) == 1
+    assert {one.name for one in cache.folder.iterdir()} == {path.name, "hashes"}
 
 
 def test_few_weights_are_not_kept(checkpoint: Checkpoint, tmp_path: Path) -> None:
@@ -213,39 +225,274 @@ def test_code_that_cannot_be_read_keeps_nothing(
 def test_code_that_is_named_is_part_of_the_key(checkpoint: Checkpoint, tmp_path: Path) -> None:
     """Weights that another module had a say in are packed again when it changes."""
     module = tmp_path / "module.py"
-    keys = {cache_key(checkpoint, {"a": INT4})}
+    keys = {settings_key(checkpoint, {"a": INT4})}
     for text in ("one", "two"):
         module.write_text(text)
-        keys.add(cache_key(checkpoint, {"a": INT4}, (module,)))
+        keys.add(settings_key(checkpoint, {"a": INT4}, (module,)))
 
     assert len(keys) == 3
 
 
-def changed_byte(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1  # one of the places that are looked at
+def refuse_to_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(file: FileIO, algorithm: str) -> None:
+        message = f"{file.name} is read"
+        raise AssertionError(message)
+
+    monkeypatch.setattr(hashlib, "file_digest", fail)
+
+
+def test_a_second_start_does_not_read_the_model_whole(
+    checkpoint: Checkpoint, cache: WeightCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its hash is remembered."""
+    load(checkpoint, cache)
+    refuse_to_hash(monkeypatch)
+
+    assert load(read_folder(checkpoint.source.path), cache)[1].cached is not None
+
+
+def copied(folder: Path) -> Path:
+    return shutil.copytree(folder, folder.with_name("copy"), copy_function=shutil.copy)
+
+
+def touched(folder: Path) -> Path:
+    for path in folder.glob("*.safetensors"):
+        os.utime(path)
+    return folder
+
+
+def linked(folder: Path) -> Path:
+    """Lay the files out as a hub snapshot does."""
+    snapshot = folder.with_name("snapshot")
+    snapshot.mkdir()
+    for path in folder.iterdir():
+        (snapshot / path.name).symlink_to(path)
+    return snapshot
+
+
+@pytest.mark.parametrize("num_shards", [1, 3])
+@pytest.mark.parametrize("move", [copied, touched, linked])
+def test_the_same_model_elsewhere_is_not_packed_again(
+    tmp_path: Path,
+    cache: WeightCache,
+    monkeypatch: pytest.MonkeyPatch,
+    move: Callable[[Path], Path],
+    num_shards: int,
+) -> None:
+    """What counts is what is in the files, and after one look that is known there too."""
+    (tmp_path / "model").mkdir()
+    folder = write_folder(tmp_path / "model", random_tensors(TINY_LLAMA), num_shards)
+    first, _ = load(read_folder(folder), cache)
+
+    folder = move(folder)
+    second, report = load(read_folder(folder), cache)
+
+    assert report.cached is not None
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert len(kept_files(cache)) == 1
+    refuse_to_hash(monkeypatch)
+    assert load(read_folder(folder), cache)[1].cached is not None
+
+
+def flip_byte(path: Path) -> None:
+    """Change the sign of one float32 weight, in place; size and time stay."""
     status = path.stat()
+    start = read_folder(path.parent).shards[path]["model.layers.0.mlp.down_proj.weight"].start
+    data = bytearray(path.read_bytes())
+    data[start + 3] ^= 0x80
     path.write_bytes(data)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def later(path: Path) -> None:
-    status = path.stat()
-    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+def put_another(path: Path) -> None:
+    """Put another model of the same shapes where the file is, as old as it was."""
+    other = path.parent / "other"
+    other.mkdir()
+    write_folder(other, random_tensors(TINY_LLAMA, seed=1))
+    shutil.copystat(path, other / path.name)
+    (other / path.name).replace(path)
 
 
-@pytest.mark.parametrize("change", [changed_byte, later])
-def test_another_model_file_is_another_key(
-    checkpoint: Checkpoint, change: Callable[[Path], None]
+@pytest.mark.parametrize("samples", [0, 64], ids=["unseen", "seen"])
+@pytest.mark.parametrize("change", [flip_byte, put_another])
+def test_another_model_in_the_same_place_is_packed(
+    checkpoint: Checkpoint,
+    cache: WeightCache,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Path], None],
+    samples: int,
 ) -> None:
-    """A byte in it, or its time."""
+    """Whether or not it differs in the pieces that are looked at before it is read."""
+    monkeypatch.setattr(weight_cache, "_SAMPLES", samples)
     (path,) = checkpoint.shards
-    key = cache_key(checkpoint, {"a": INT4})
-    assert cache_key(checkpoint, {"a": INT4}) == key
+    status, (first, _) = path.stat(), load(checkpoint, cache)
 
     change(path)
 
-    assert cache_key(checkpoint, {"a": INT4}) != key
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (status.st_size, status.st_mtime_ns)
+    for is_cached in (False, True):
+        values, report = load(read_folder(path.parent), cache)
+        assert (report.cached is not None) == is_cached
+        assert not all(torch.equal(first[name], values[name]) for name in first)
+    assert len(kept_files(cache)) == 2
+
+
+def test_a_model_that_never_was_here_is_packed_before_it_is_hashed(
+    checkpoint: Checkpoint, cache: WeightCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No start waits for a hash that nothing can be found by: a fine-tuned model's either."""
+    load(checkpoint, cache, quantization="none")
+    (path,) = checkpoint.shards
+    put_another(path)
+    refuse_to_hash(monkeypatch)
+
+    entry = tiny_entry(read_folder(path.parent), cache)
+
+    assert entry is not None
+    assert entry.model_hash is None
+    assert entry.read() is None
+
+
+@pytest.mark.parametrize("change", [flip_byte, put_another, os.utime, Path.unlink])
+def test_a_model_that_changes_while_it_is_packed_is_not_kept(
+    checkpoint: Checkpoint,
+    cache: WeightCache,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Path], None],
+) -> None:
+    """Nobody knows which of its bytes are in the weights."""
+    (path,) = checkpoint.shards
+    pack = loader._pack
+
+    def disturbed(*arguments: Any) -> None:
+        pack(*arguments)
+        monkeypatch.setattr(loader, "_pack", pack)
+        change(path)
+
+    monkeypatch.setattr(loader, "_COPY_THREADS", 1)
+    monkeypatch.setattr(loader, "_pack", disturbed)
+
+    assert load(checkpoint, cache)[1].cached is None
+    assert not cache.folder.exists()
+
+
+def test_a_model_that_changed_since_its_header_was_read_is_not_kept(
+    checkpoint: Checkpoint, cache: WeightCache
+) -> None:
+    """The header says where the weights are."""
+    (path,) = checkpoint.shards
+    put_another(path)
+
+    load(checkpoint, cache)
+
+    assert not cache.folder.exists()
+
+
+def test_a_model_that_changes_while_it_is_hashed_is_not_kept(
+    checkpoint: Checkpoint, cache: WeightCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hash is neither what was packed nor what is there."""
+    (path,) = checkpoint.shards
+    whole = hashlib.file_digest
+
+    def disturbed(file: FileIO, algorithm: str) -> Any:
+        flip_byte(path)
+        return whole(file, algorithm)
+
+    monkeypatch.setattr(hashlib, "file_digest", disturbed)
+
+    load(checkpoint, cache)
+
+    assert kept_files(cache) == []
+
+
+def test_a_file_under_a_wrong_name_is_not_used(checkpoint: Checkpoint, cache: WeightCache) -> None:
+    """The name is a part of the key; the file holds all of it."""
+    load(checkpoint, cache)
+    (other,) = kept_files(cache)
+    (path,) = checkpoint.shards
+    put_another(path)
+    load(read_folder(path.parent), cache)
+    (own,) = set(kept_files(cache)) - {other}
+    other.replace(own)
+
+    assert load(read_folder(path.parent), cache)[1].cached is None
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_the_key_holds_the_hash_of_the_model(
+    checkpoint: Checkpoint, cache: WeightCache, is_same: bool
+) -> None:
+    """Beside everything else that the bytes depend on."""
+    entry = tiny_entry(checkpoint, cache)
+    assert entry is not None
+
+    keys = {entry._key(bytes(32)), entry._key(bytes(31) + bytes([not is_same]))}
+
+    assert len(keys) == (1 if is_same else 2)
+
+
+@pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_bytes(bytes(99))])
+def test_without_its_hash_a_model_is_hashed_again(
+    checkpoint: Checkpoint, cache: WeightCache, spoil: Callable[[Path], object]
+) -> None:
+    """And its weights are found."""
+    load(checkpoint, cache)
+    (record,) = (cache.folder / "hashes").iterdir()
+
+    spoil(record)
+
+    assert load(checkpoint, cache)[1].cached is not None
+
+
+def test_hashes_that_cannot_be_kept_are_no_error(
+    checkpoint: Checkpoint, cache: WeightCache
+) -> None:
+    """Each start reads the model then."""
+    cache.folder.mkdir()
+    (cache.folder / "hashes").write_text("")
+
+    assert [load(checkpoint, cache)[1].cached is not None for _ in range(2)] == [False, True]
+
+
+def test_where_nothing_can_be_written_nothing_is_hashed(
+    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or each start would read the model for nothing."""
+    refuse_to_hash(monkeypatch)
+    failures: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", failures.append)
+    (tmp_path / "file").write_text("")
+
+    load(checkpoint, WeightCache(tmp_path / "file" / "cache", least_bytes=1))
+
+    assert failures == []
+
+
+def test_a_model_that_could_not_be_asked_is_not_kept(
+    checkpoint: Checkpoint, cache: WeightCache
+) -> None:
+    """Without identities nobody could tell a change."""
+    assert tiny_entry(replace(checkpoint, identities={}), cache) is None
+
+
+def test_another_shape_is_another_key(checkpoint: Checkpoint) -> None:
+    """A fit to 4 bits runs the layers, so it depends on their settings."""
+    other = with_spec(checkpoint, replace(checkpoint.spec, rope_theta=5.0))
+
+    assert settings_key(checkpoint, {"a": INT4}) != settings_key(other, {"a": INT4})
+
+
+def test_a_file_that_grew_is_another_key(checkpoint: Checkpoint) -> None:
+    """A model of another size is told without reading it."""
+    key = settings_key(checkpoint, {"a": INT4})
+    (path,) = checkpoint.shards
+    with path.open("ab") as file:
+        file.write(b"!")
+    larger = replace(checkpoint, identities={path: read_identity(path)})
+
+    assert settings_key(checkpoint, {"a": INT4}) == key
+    assert settings_key(larger, {"a": INT4}) != key
 
 
 def test_other_formats_code_or_torch_are_another_key(
@@ -254,14 +501,14 @@ def test_other_formats_code_or_torch_are_another_key(
     """Whatever the bytes depend on."""
     source = tmp_path / "packing.py"
     source.write_text("version = 1")
-    keys = {cache_key(checkpoint, {"a": INT4})}
-    keys.add(cache_key(checkpoint, {"a": LinearFormat("int8", 32)}))
+    keys = {settings_key(checkpoint, {"a": INT4})}
+    keys.add(settings_key(checkpoint, {"a": LinearFormat("int8", 32)}))
     monkeypatch.setattr(weight_cache, "_sources", lambda: [source])
-    keys.add(cache_key(checkpoint, {"a": INT4}))
+    keys.add(settings_key(checkpoint, {"a": INT4}))
     source.write_text("version = 2")
-    keys.add(cache_key(checkpoint, {"a": INT4}))
+    keys.add(settings_key(checkpoint, {"a": INT4}))
     monkeypatch.setattr(torch, "__version__", "0.0")
-    keys.add(cache_key(checkpoint, {"a": INT4}))
+    keys.add(settings_key(checkpoint, {"a": INT4}))
 
     assert len(keys) == 5
     assert {len(key) for key in keys} == {32}

@@ -1,0 +1,59 @@
+"""How long explaining a large log takes: `python -m bench.log_reading [MB] [log ...]`.
+
+Prints, for each kind of file, the processor seconds of one reading, the median of three:
+decoding, reading, explaining, and putting the explanation into words. Logs that are named are
+read as well, over and over up to the same size.
+"""
+
+import json
+import statistics
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+from bench.log_files import LOG_FILES, repeated
+
+from nanoserve.cli.explain import explanation_lines
+from nanoserve.explain.explain import explain_log
+from nanoserve.explain.log_text import decode_log
+
+NUM_READINGS = 3
+MB = 1_000_000
+
+
+def explain(content: bytes) -> None:
+    """Do all that `nanoserve explain` does with a file, but for printing."""
+    explanation = explain_log(decode_log(content))
+    json.dumps(explanation.as_dict())
+    list(explanation_lines(explanation))
+
+
+def cpu_s(content: bytes) -> float:
+    """Return the processor seconds of one reading, the median."""
+    seconds = []
+    for _ in range(NUM_READINGS):
+        start_s = time.process_time()
+        explain(content)
+        seconds.append(time.process_time() - start_s)
+    return statistics.median(seconds)
+
+
+def main(megabytes: float = 5, *paths: str) -> None:
+    """Print the table, and the slowest."""
+    num_bytes = round(megabytes * MB)
+    logs = {path: partial(repeated, Path(path).read_bytes()) for path in paths}
+    files = LOG_FILES | logs
+    width = max(map(len, files))
+    print(f"{'file':{width}}  {'MB':>5}  {'CPU s':>6}")
+    seconds = {}
+    for name, make in files.items():
+        content = make(num_bytes)
+        seconds[name] = cpu_s(content)
+        print(f"{name:{width}}  {len(content) / MB:5.2f}  {seconds[name]:6.3f}", flush=True)
+    slowest = max(seconds, key=lambda name: seconds[name])
+    print(f"The slowest of {len(seconds)}: {slowest}, {seconds[slowest]:.3f} s")
+
+
+if __name__ == "__main__":
+    main(*map(float, sys.argv[1:2]), *sys.argv[2:])
