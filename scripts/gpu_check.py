@@ -29,6 +29,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models
 
 from nanoserve.engine.interface import GenerationRequest
+from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.kernels.packed_weight import pack
 from nanoserve.launch.boot import BootedEngine, boot_model
 from nanoserve.launch.boot_model import FilledWeights
@@ -89,6 +90,7 @@ class RandomModel:
         decoder: Decoder,
         on_progress: Callable[[int, int], None],
         packed: Mapping[str, LinearFormat],
+        kernels: KernelLibrary | None,
     ) -> FilledWeights:
         """Draw every parameter, packed ones in the decoder's dtype; norms are about 1."""
         every_name = dict(decoder.named_parameters(remove_duplicate=False))

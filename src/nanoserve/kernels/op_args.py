@@ -137,6 +137,16 @@ class EmbeddingArgs(OpArgs):
     )
 
 
+class FitInt4Args(OpArgs):
+    """Rows of weights, fitted to 4 bits."""
+
+    kind = 10
+    _fields_ = (
+        *((name, _POINTER) for name in ("x", "shares", "values", "scales", "minimums")),
+        *((name, _INT) for name in ("rows", "in_size", "dtype")),
+    )
+
+
 ALL_OP_ARGS: tuple[type[OpArgs], ...] = (
     RmsNormArgs,
     SiluMulArgs,
@@ -148,6 +158,7 @@ ALL_OP_ARGS: tuple[type[OpArgs], ...] = (
     RowMaxArgs,
     PackedLinearArgs,
     EmbeddingArgs,
+    FitInt4Args,
 )
 
 

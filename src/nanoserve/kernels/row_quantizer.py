@@ -3,10 +3,16 @@
 A quantised weight is a tuple of tensors by row, before it is packed: int8 has values,
 [rows, in] int8, and scales, [rows, groups]; int4 has values, [rows, in] uint8 of 0 to 15,
 scales and minimums. Scales and minimums are float16.
+
+4 bits are fitted by a native operator where there is one (`csrc/int4_fit.cpp`), and with
+torch otherwise, by the same steps.
 """
 
 import torch
 from torch import Tensor
+
+from nanoserve.kernels.kernel_library import KernelLibrary
+from nanoserve.kernels.op_args import FitInt4Args, dtype_code
 
 _MAX_INT8 = 127
 _MAX_INT4 = 15
@@ -15,6 +21,7 @@ _CUTS = tuple((low, high) for low in (0.0, 0.05, 0.1) for high in (0.0, 0.05, 0.
 _NUM_FITS = 2  # after which little is gained
 _MIN_VARIANCE = 1e-6  # a group whose values are all one has no slope
 _PIECE_VALUES = 2**17  # fitted at once: half a MiB of float32 stays in a core's cache
+_NATIVE_GROUP = 32  # FIT_GROUP of `csrc/ops.h`
 _LEAST_SHARE = 1e-6  # of a group's error that any input has: none is quite without importance
 
 QuantizedRows = tuple[Tensor, ...]
@@ -29,7 +36,10 @@ def quantize_int8_rows(rows: Tensor, group_size: int) -> QuantizedRows:
 
 
 def quantize_int4_rows(
-    rows: Tensor, group_size: int, importance: Tensor | None = None
+    rows: Tensor,
+    group_size: int,
+    importance: Tensor | None = None,
+    kernels: KernelLibrary | None = None,
 ) -> QuantizedRows:
     """Spread 16 values over each group, where that loses least: to values, scales, minimums.
 
@@ -44,14 +54,30 @@ def quantize_int4_rows(
         group_size: Divides in.
         importance: Of each input, [in], not negative: its mean square, on any scale. None
             counts all the same.
+        kernels: Do it in a tenth of the time, for groups of 32, on the calling thread.
 
     Measured: docs/quality.md.
     """
     num_groups = rows.shape[1] // group_size
     shares = _shares(importance, group_size, num_groups)
+    if kernels is not None and group_size == _NATIVE_GROUP:
+        return _fit_native(kernels, rows, shares)
     step = max(1, _PIECE_VALUES // rows.shape[1])
     pieces = [_fit_piece(rows[i : i + step], shares) for i in range(0, len(rows), step)]
     values, scales, minimums = (torch.cat(parts) for parts in zip(*pieces, strict=True))
+    return values, scales, minimums
+
+
+def _fit_native(kernels: KernelLibrary, rows: Tensor, shares: Tensor) -> QuantizedRows:
+    """Quantise rows, [rows, in], by the shares of `_search`."""
+    group_size, num_groups, _ = shares.shape
+    rows, by_input = rows.contiguous(), shares[..., 0].T.contiguous()
+    values = torch.empty(rows.shape, dtype=torch.uint8)
+    scales, minimums = (torch.empty(len(rows), num_groups, dtype=torch.float16) for _ in range(2))
+    tensors = (rows, by_input, values, scales, minimums)
+    pointers = (tensor.data_ptr() for tensor in tensors)
+    in_size = num_groups * group_size
+    kernels.run(FitInt4Args(*pointers, len(rows), in_size, dtype_code(rows.dtype)), 1)
     return values, scales, minimums
 
 

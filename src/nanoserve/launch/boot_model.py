@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Protocol
 
 from nanoserve.errors import CorruptFileError
-from nanoserve.kernels.kernel_build import cache_folder
+from nanoserve.kernels.kernel_build import SOURCE_FOLDER, cache_folder
+from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.launch import input_importance
 from nanoserve.model.decoder import Decoder
 from nanoserve.options import DEFAULT_WEIGHT_CACHE_BYTES
@@ -22,8 +23,10 @@ from nanoserve.spec.param_count import count_parameters
 from nanoserve.text.chat_template import ChatTemplate
 from nanoserve.text.gguf_tokenizer import tokenizer_from_gguf
 from nanoserve.text.tokenizer import Tokenizer, tokenizer_from_folder
-from nanoserve.weights.loader import LoadReport, load_weights
+from nanoserve.weights.loader import Int4Fitting, LoadReport, load_weights
 from nanoserve.weights.weight_cache import WeightCache
+
+_FIT_SOURCES = (Path(input_importance.__file__), SOURCE_FOLDER / "int4_fit.cpp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class BootModel(Protocol):
         decoder: Decoder,
         on_progress: Callable[[int, int], None],
         packed: Mapping[str, LinearFormat],
+        kernels: KernelLibrary | None,
     ) -> FilledWeights:
         """Give every parameter its values.
 
@@ -79,6 +83,7 @@ class BootModel(Protocol):
             decoder: Of this model's shape; its parameters are placed, but for packed ones.
             on_progress: Called with the bytes done and in all.
             packed: The format of each parameter that gives way to a packed weight.
+            kernels: What fits weights to 4 bits; None is torch.
         """
         ...
 
@@ -119,6 +124,7 @@ class CheckpointModel:
         decoder: Decoder,
         on_progress: Callable[[int, int], None],
         packed: Mapping[str, LinearFormat],
+        kernels: KernelLibrary | None,
     ) -> FilledWeights:
         """Stream the tensors in, or map what an earlier start packed.
 
@@ -126,10 +132,11 @@ class CheckpointModel:
             WeightMismatchError: Tensors are missing, left over or misshapen.
             UnsupportedModelError: A tensor's format cannot be read.
         """
-        folder, sources = cache_folder("weights"), (Path(input_importance.__file__),)
-        cache = WeightCache(folder, self.weight_cache_bytes, sources=sources)
+        folder = cache_folder("weights")
+        cache = WeightCache(folder, self.weight_cache_bytes, sources=_FIT_SOURCES)
         measure = partial(input_importance.measure_importance, self.spec)
-        report = load_weights(decoder, self.checkpoint, on_progress, packed, cache, measure)
+        fitting = Int4Fitting(measure, kernels)
+        report = load_weights(decoder, self.checkpoint, on_progress, packed, cache, fitting)
         mapped_bytes = 0 if report.cached is None else report.cached.mapped_bytes
         return FilledWeights(_describe_load(report), mapped_bytes)
 

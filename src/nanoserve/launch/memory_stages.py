@@ -14,6 +14,7 @@ from nanoserve.model.compiled_layers import check_compiler, compile_layers
 from nanoserve.model.decoder import Decoder
 from nanoserve.model.layer_ops import LayerOps
 from nanoserve.model.layers import gains_by_packing, prepack_linears
+from nanoserve.model.native_ops import NativeOps
 from nanoserve.model.row_invariance import find_uneven_part, pad_single_rows
 from nanoserve.plan.boot_plan import BootPlan
 from nanoserve.plan.memory_budget import MemoryReading
@@ -57,7 +58,8 @@ def load_decoder(
             decoder = Decoder(model.spec, *parts)
         packed = {} if is_prepacked else packed_formats(decoder, plan.weights.formats)
         place_weights(decoder, device, dtype, packed)
-        filled = model.fill(decoder, stages.listener.progress, packed)
+        kernels = parts[1].kernels if isinstance(parts[1], NativeOps) else None
+        filled = model.fill(decoder, stages.listener.progress, packed, kernels)
         stages.probe.count_as_own(filled.mapped_bytes)
         stage.detail = filled.detail
         decoder.build_rope(device, dtype, plan.max_model_len)

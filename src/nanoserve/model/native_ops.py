@@ -35,6 +35,11 @@ class NativeOps:
     def __init__(self, kernels: KernelLibrary) -> None:
         self._kernels = kernels
 
+    @property
+    def kernels(self) -> KernelLibrary:
+        """What they call."""
+        return self._kernels
+
     def lookup(self, table: Tensor, index: Tensor) -> Tensor:
         """See `LayerOps`; the table's rows lie one behind the other."""
         num_rows, row_bytes = len(index), table.stride(0) * table.element_size()

@@ -16,13 +16,15 @@ import torch
 from torch import Tensor, nn
 
 from nanoserve.errors import InvariantError, UnsupportedModelError, WeightMismatchError
+from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.kernels.packed_weight import PackedWeight
-from nanoserve.plan.weight_plan import LinearFormat
+from nanoserve.plan.weight_plan import PANEL_OUTPUTS, LinearFormat
 from nanoserve.spec.checkpoint import Checkpoint
 from nanoserve.weights.dequant import check_type
 from nanoserve.weights.float_reader import FloatReader
 from nanoserve.weights.name_map import Target, gguf_targets, hf_targets, is_ignorable
 from nanoserve.weights.packing import (
+    RowFit,
     Stage,
     allocate_weights,
     fill_rows,
@@ -36,6 +38,20 @@ from nanoserve.weights.weight_cache import CachedWeights, WeightCache
 
 _COPY_THREADS = 2  # parameters filled at once; first touches of memory are what they wait for
 _SAFETENSORS_TYPES = ("F32", "F16", "BF16")
+
+
+@dataclass(frozen=True, slots=True)
+class Int4Fitting:
+    """How weights are fitted to 4 bits.
+
+    Attributes:
+        measure_importance: Asked, where any have to be, how much each input of them matters,
+            [in] by name; None counts all the same.
+        kernels: What fits them; None is torch.
+    """
+
+    measure_importance: Callable[[FloatReader], Mapping[str, Tensor]] | None = None
+    kernels: KernelLibrary | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +79,7 @@ def load_weights(
     on_progress: Callable[[int, int], None] | None = None,
     packed: Mapping[str, LinearFormat] | None = None,
     cache: WeightCache | None = None,
-    measure_importance: Callable[[FloatReader], Mapping[str, Tensor]] | None = None,
+    fitting: Int4Fitting | None = None,
 ) -> LoadReport:
     """Fill a model's parameters from a checkpoint.
 
@@ -76,8 +92,7 @@ def load_weights(
             name it has; see `packing.packed_formats`.
         cache: Where packed weights are looked for, and kept for the next start; None packs
             them here and now.
-        measure_importance: Asked, where weights have to be fitted to 4 bits, how much each
-            input of them matters, [in] by name; None counts all the same.
+        fitting: How weights are fitted to 4 bits; None is torch, with all inputs the same.
 
     Raises:
         WeightMismatchError: Tensors are missing, left over or misshapen; nothing was copied.
@@ -100,11 +115,11 @@ def load_weights(
     weights = allocate_weights(shapes, packed)
     entry = None if cache is None else cache.entry(checkpoint, packed, weights)
     cached = None if entry is None else entry.read()
-    importance: Mapping[str, Tensor] = {}
-    if measure_importance is not None and cached is None and _is_fitted(sources, packed):
-        importance = measure_importance(FloatReader(sources))
+    fits: Mapping[str, RowFit] = {}
+    if cached is None and _is_fitted(sources, packed):
+        fits = _row_fits(fitting or Int4Fitting(), sources)
     with _one_thread():
-        filler = _Filler(sources, parameters, packed, {} if cached else weights, importance)
+        filler = _Filler(sources, parameters, packed, {} if cached else weights, fits)
         filler.fill_all(on_progress)
     if cached is not None:
         weights = cached.weights
@@ -122,11 +137,10 @@ def load_weights(
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Run each torch operation on one thread, then as before.
+    """Run each torch operation on one thread: so small, they gain nothing from a second.
 
-    Operations this small gain nothing from a second thread; whole tensors side by side do.
-    Measured, one tensor at a time: SmolLM2-135M loads in 0.35 s on one thread of an idle machine; beside another
-    process that keeps both cores busy it takes 2.3 s on one thread and 12.9 s on two.
+    Measured: SmolLM2-135M loads in 0.35 s on one thread of an idle machine; beside a process
+    that keeps both cores busy it takes 2.3 s on one thread and 12.9 s on two.
     """
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -201,6 +215,13 @@ def _is_fitted(sources: Mapping[str, list[Source]], packed: Mapping[str, LinearF
     )
 
 
+def _row_fits(fitting: Int4Fitting, sources: dict[str, list[Source]]) -> dict[str, RowFit]:
+    """Return what each parameter's rows are fitted by."""
+    measure = fitting.measure_importance
+    importance = {} if measure is None else measure(FloatReader(sources))
+    return {name: RowFit(importance.get(name), fitting.kernels) for name in sources}
+
+
 def _by_parameter(
     wanted: list[StoredTensor], targets: dict[str, Target]
 ) -> dict[str, list[Source]]:
@@ -222,14 +243,14 @@ class _Filler:
         parameters: By name.
         packed: The format of each that is packed.
         weights: What packed ones are filled into; those not here have their values.
-        importance: Of the inputs of those that are fitted to 4 bits.
+        fits: What rows are fitted to 4 bits by, where any are.
     """
 
     sources: dict[str, list[Source]]
     parameters: dict[str, nn.Parameter]
     packed: Mapping[str, LinearFormat]
     weights: Mapping[str, PackedWeight]
-    importance: Mapping[str, Tensor]
+    fits: Mapping[str, RowFit]
 
     def fill_all(self, on_progress: Callable[[int, int], None] | None) -> None:
         """Fill everything, on several threads."""
@@ -248,25 +269,32 @@ class _Filler:
         if name not in self.packed:
             FloatReader(self.sources).fill({name: self.parameters[name].detach()})
         elif name in self.weights:
-            importance = self.importance.get(name)
-            _pack(self.packed[name], self.sources[name], self.weights[name], importance)
+            fit = self.fits.get(name, RowFit())
+            _pack(self.packed[name], self.sources[name], self.weights[name], fit)
 
 
-def _pack(
-    one: LinearFormat, sources: list[Source], weight: PackedWeight, importance: Tensor | None
-) -> None:
-    """Pack the rows of one weight: at once where several tensors hold them, else in slices."""
-    in_size = weight.in_size
-    if len(sources) > 1 or sources[0].target.interleaved_heads:
-        stage = Stage.allocate(one, (weight.out_size, in_size), importance)
-        for source in sources:
-            start, num_rows = source.target.row_start, source.target.shape[0]
-            rows = [part.narrow(0, start, num_rows) for part in stage.parts]
-            copy_rows(source, stage.convert, rows)
-        fill_rows(weight, 0, stage.pack())
+def _pack(one: LinearFormat, sources: list[Source], weight: PackedWeight, fit: RowFit) -> None:
+    """Pack the rows of one weight in slices: what is not packed yet stays small."""
+    if any(source.target.row_start % PANEL_OUTPUTS for source in sources):
+        _pack_at_once(one, sources, weight, fit)
         return
-    for first in range(0, weight.out_size, slice_rows(in_size)):
-        last = min(first + slice_rows(in_size), weight.out_size)
-        stage = Stage.allocate(one, (last - first, in_size), importance)
-        copy_rows(sources[0], stage.convert, stage.parts, first, last)
-        fill_rows(weight, first, stage.pack())
+    for source in sources:
+        num_rows, heads = source.target.shape[0], source.target.interleaved_heads
+        slice_size = slice_rows(weight.in_size, num_rows // heads if heads else 1)
+        for first in range(0, num_rows, slice_size):
+            last = min(first + slice_size, num_rows)
+            stage = Stage.allocate(one, (last - first, weight.in_size), fit)
+            copy_rows(source, stage.convert, stage.parts, first, last)
+            fill_rows(weight, source.target.row_start + first, stage.pack())
+
+
+def _pack_at_once(
+    one: LinearFormat, sources: list[Source], weight: PackedWeight, fit: RowFit
+) -> None:
+    """Pack a weight of which a tensor's rows begin within a panel."""
+    stage = Stage.allocate(one, (weight.out_size, weight.in_size), fit)
+    for source in sources:
+        start, num_rows = source.target.row_start, source.target.shape[0]
+        rows = [part.narrow(0, start, num_rows) for part in stage.parts]
+        copy_rows(source, stage.convert, rows)
+    fill_rows(weight, 0, stage.pack())

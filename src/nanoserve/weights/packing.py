@@ -7,11 +7,13 @@ packed weights and, beside them, no more than the slices that are being filled.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import lcm
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
+from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.kernels.packed_weight import PackedWeight, pack, pack_int4, pack_int8
 from nanoserve.kernels.panel_layout import PanelMemory
 from nanoserve.kernels.panel_layout import WeightFormat as PackedFormat
@@ -67,9 +69,31 @@ def replace_parameters(
         setattr(module, leaf, weight)
 
 
-def slice_rows(in_size: int) -> int:
-    """Return how many rows of a weight are packed at once: whole panels, a few MiB."""
-    return max(1, _SLICE_VALUES // in_size // PANEL_OUTPUTS) * PANEL_OUTPUTS
+def slice_rows(in_size: int, head_rows: int = 1) -> int:
+    """Return how many rows of a weight are packed at once: a few MiB.
+
+    Args:
+        in_size: Values of a row.
+        head_rows: Rows that are put in order together.
+
+    Returns:
+        Whole panels and whole heads, at least one of each.
+    """
+    least = lcm(PANEL_OUTPUTS, head_rows)
+    return max(1, _SLICE_VALUES // in_size // least) * least
+
+
+@dataclass(frozen=True, slots=True)
+class RowFit:
+    """What rows are fitted to 4 bits by.
+
+    Attributes:
+        importance: Of each input, [in]; None counts all the same.
+        kernels: What fits them; None is torch.
+    """
+
+    importance: Tensor | None = None
+    kernels: KernelLibrary | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,26 +103,24 @@ class Stage:
     Attributes:
         one: The format.
         parts: A dense weight's values, or what `weights.quantize` makes; each by row.
-        importance: Of each input, [in]; None counts all the same.
+        fit: What the rows are fitted to 4 bits by.
     """
 
     one: LinearFormat
     parts: tuple[Tensor, ...]
-    importance: Tensor | None = None
+    fit: RowFit
 
     @classmethod
-    def allocate(
-        cls, one: LinearFormat, shape: tuple[int, ...], importance: Tensor | None = None
-    ) -> "Stage":
+    def allocate(cls, one: LinearFormat, shape: tuple[int, ...], fit: RowFit) -> "Stage":
         """Return room for so many rows of so many inputs."""
         rows, in_size = shape
         if not one.group_size:
-            return cls(one, (torch.empty(shape, dtype=getattr(torch, one.name)),))
+            return cls(one, (torch.empty(shape, dtype=getattr(torch, one.name)),), fit)
         scales_shape = (rows, in_size // one.group_size)
         scales = [torch.empty(scales_shape, dtype=torch.float16) for _ in range(2)]
         if one.name == "int8":
-            return cls(one, (torch.empty(shape, dtype=torch.int8), scales[0]))
-        return cls(one, (torch.empty(shape, dtype=torch.uint8), *scales), importance)
+            return cls(one, (torch.empty(shape, dtype=torch.int8), scales[0]), fit)
+        return cls(one, (torch.empty(shape, dtype=torch.uint8), *scales), fit)
 
     def convert(self, raw: Tensor, type_name: str, shape: tuple[int, ...]) -> tuple[Tensor, ...]:
         """Return rows of a file as this stage holds them; bits are kept where they can be."""
@@ -107,7 +129,7 @@ class Stage:
         values = dequantize(raw, type_name).view(shape)
         if not self.one.group_size:
             return (values,)
-        return quantize_rows(values, self.one, self.importance)
+        return quantize_rows(values, self.one, self.fit.importance, self.fit.kernels)
 
     def pack(self) -> PackedWeight:
         """Return the rows in panels."""

@@ -7,6 +7,7 @@ keep their bits. How values are quantised is in `kernels.row_quantizer`.
 import torch
 from torch import Tensor
 
+from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.kernels.row_quantizer import QuantizedRows, quantize_int4_rows, quantize_int8_rows
 from nanoserve.plan.weight_plan import LinearFormat
 from nanoserve.spec.ggml_types import BLOCK_BYTES
@@ -43,7 +44,10 @@ def split_blocks(raw: Tensor, type_name: str, shape: tuple[int, ...]) -> Quantiz
 
 
 def quantize_rows(
-    values: Tensor, one: LinearFormat, importance: Tensor | None = None
+    values: Tensor,
+    one: LinearFormat,
+    importance: Tensor | None = None,
+    kernels: KernelLibrary | None = None,
 ) -> QuantizedRows:
     """Quantise rows, [rows, in], each group of inputs on its own.
 
@@ -51,7 +55,8 @@ def quantize_rows(
         values: The rows.
         one: int8 or int4.
         importance: Of each input, [in]; see `quantize_int4_rows`. 8 bits need none.
+        kernels: Fit 4 bits, where there are any.
     """
     if one.name == "int8":
         return quantize_int8_rows(values, one.group_size)
-    return quantize_int4_rows(values, one.group_size, importance)
+    return quantize_int4_rows(values, one.group_size, importance, kernels)

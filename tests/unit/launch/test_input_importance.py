@@ -15,7 +15,7 @@ from nanoserve.plan.weight_plan import choose_formats
 from nanoserve.spec.checkpoint import Checkpoint
 from nanoserve.spec.model_spec import ModelSpec
 from nanoserve.weights.float_reader import FloatReader
-from nanoserve.weights.loader import load_weights
+from nanoserve.weights.loader import Int4Fitting, load_weights
 from nanoserve.weights.packing import packed_formats
 from nanoserve.weights.placement import place_weights
 from tests.tiny_models import CPU, execute, runner_for, scheduled
@@ -41,7 +41,7 @@ def measured(checkpoint: Checkpoint) -> dict[str, Tensor]:
         found.update(measure_importance(checkpoint.spec, reader))
         return found
 
-    load_weights(model, checkpoint, packed=packed, measure_importance=measure)
+    load_weights(model, checkpoint, packed=packed, fitting=Int4Fitting(measure))
     return found
 
 

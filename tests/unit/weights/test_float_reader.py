@@ -7,7 +7,7 @@ from torch import Tensor
 
 from nanoserve.plan.weight_plan import choose_formats
 from nanoserve.weights.float_reader import FloatReader
-from nanoserve.weights.loader import load_weights
+from nanoserve.weights.loader import Int4Fitting, load_weights
 from nanoserve.weights.packing import packed_formats
 from nanoserve.weights.placement import place_weights
 from tests.unit.weights.stand_in import TINY_LLAMA, build_stand_in, fused, random_tensors
@@ -29,7 +29,7 @@ def test_fused_parameters_and_single_rows(tmp_path: Path) -> None:
     packed = packed_formats(model, choose_formats("int4", "float32"))
     place_weights(model, "cpu", torch.float32, packed)
     checkpoint = read_folder(write_folder(tmp_path, tensors))
-    load_weights(model, checkpoint, packed=packed, measure_importance=read)
+    load_weights(model, checkpoint, packed=packed, fitting=Int4Fitting(read))
 
     assert torch.equal(values, expected[name])
     assert torch.equal(rows[0], expected["embed_tokens.weight"][[7, 0, 7]])

@@ -9,13 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from nanoserve.kernels.packed_weight import PackedWeight, unpack
-from nanoserve.plan.weight_plan import choose_formats, plan_weights
+from nanoserve.plan.weight_plan import (
+    PANEL_OUTPUTS,
+    LinearFormat,
+    choose_formats,
+    plan_weights,
+)
 from nanoserve.spec.checkpoint import Checkpoint, read_checkpoint
 from nanoserve.spec.model_dir import resolve_model
 from nanoserve.spec.model_spec import ModelSpec
 from nanoserve.weights.float_reader import FloatReader
-from nanoserve.weights.loader import LoadReport, load_weights
-from nanoserve.weights.packing import packed_formats
+from nanoserve.weights.loader import Int4Fitting, LoadReport, load_weights
+from nanoserve.weights.packing import RowFit, Stage, packed_formats
 from nanoserve.weights.placement import place_weights
 from tests.unit.weights.stand_in import TINY_LLAMA, build_stand_in, fused, random_tensors
 from tests.unit.weights.test_loader import (
@@ -105,6 +110,39 @@ def test_a_large_weight_is_packed_in_slices(
     )
 
 
+@pytest.mark.parametrize("is_gguf", [False, True])
+@pytest.mark.parametrize("num_kv_heads", [2, 1])
+def test_a_fused_weight_is_packed_tensor_by_tensor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_gguf: bool, num_kv_heads: int
+) -> None:
+    """No more than a panel, or a head, is held beside it; unless a tensor begins in a panel."""
+    monkeypatch.setattr("nanoserve.weights.packing._SLICE_VALUES", 1)
+    spec = replace(TINY_LLAMA, num_kv_heads=num_kv_heads)
+    tensors = random_tensors(spec)
+    staged: list[tuple[int, ...]] = []
+    if is_gguf:
+        path = write_gguf(tmp_path / "model.gguf", spec, tensors)
+        checkpoint = with_spec(read_checkpoint(resolve_model(str(path))), spec)
+    else:
+        checkpoint = with_spec(read_folder(write_folder(tmp_path, tensors)), spec)
+    allocate = Stage.allocate
+
+    def note(one: LinearFormat, shape: tuple[int, ...], fit: RowFit) -> Stage:
+        staged.append(shape)
+        return allocate(one, shape, fit)
+
+    monkeypatch.setattr(Stage, "allocate", note)
+
+    model, _ = load_packed(checkpoint)
+
+    for name, values in fused(spec, tensors).items():
+        if "_proj" in name:
+            assert torch.equal(rows_of(weight_of(model, name)), values), name
+    fused_rows = spec.q_size + 2 * spec.kv_size
+    is_aligned = spec.kv_size % PANEL_OUTPUTS == 0
+    assert max(rows for rows, _ in staged) == (PANEL_OUTPUTS if is_aligned else fused_rows)
+
+
 def write_quantized(path: Path, spec: ModelSpec, kinds: dict[str, str]) -> Path:
     """Write a GGUF whose linear weights have the type that the first fitting key names."""
     original = gguf.GGUFWriter.add_tensor
@@ -190,7 +228,7 @@ def test_importance_is_measured_for_what_is_fitted_alone(tmp_path: Path) -> None
             asked.append(checkpoint)
             return {name: importance}
 
-        load_weights(model, checkpoint, packed=packed, measure_importance=measure)
+        load_weights(model, checkpoint, packed=packed, fitting=Int4Fitting(measure))
         return rows_of(weight_of(model, name))
 
     error = (load(fitted) - fused(TINY_LLAMA, tensors)[name]).abs()

@@ -36,6 +36,7 @@ constexpr OpKind KINDS[] = {
     kind<RowMaxArgs, row_max>(),
     kind<PackedLinearArgs, packed_linear>(),
     kind<EmbeddingArgs, embedding>(),
+    kind<FitInt4Args, fit_int4>(),
 };
 constexpr int64_t NUM_KINDS = sizeof KINDS / sizeof KINDS[0];
 

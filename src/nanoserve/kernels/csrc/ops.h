@@ -129,6 +129,19 @@ struct EmbeddingArgs {
   int64_t rows, in_size, group_size, format, dtype;
 };
 
+constexpr int FIT_GROUP = 32;  // inputs that share a scale where weights are fitted
+
+// Values of 0 to 15, a scale and a minimum that stand for weights x, [rows, in_size], with the
+// least loss: squared errors, each times its input's share. in_size is a multiple of FIT_GROUP.
+struct FitInt4Args {
+  const void* x;
+  const float* shares;  // [in_size]; those of a group sum to 1
+  uint8_t* values;      // [rows, in_size]
+  f16* scales;          // [rows, in_size / FIT_GROUP]
+  f16* minimums;
+  int64_t rows, in_size, dtype;
+};
+
 void rms_norm(const RmsNormArgs& args, Team& team);
 void silu_mul(const SiluMulArgs& args, Team& team);
 void prepare_heads(const PrepareHeadsArgs& args, Team& team);
@@ -139,6 +152,7 @@ void widen(const WidenArgs& args, Team& team);
 void row_max(const RowMaxArgs& args, Team& team);
 void packed_linear(const PackedLinearArgs& args, Team& team);
 void embedding(const EmbeddingArgs& args, Team& team);
+void fit_int4(const FitInt4Args& args, Team& team);
 
 // Calls f with a null pointer of the type that dtype names.
 template <class F>
