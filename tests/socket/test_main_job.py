@@ -18,7 +18,7 @@ import pytest
 
 from tests.native_kernels import FOUND
 
-COMMAND = [sys.executable, "-c", "from nanoserve.cli.main import main; main()"]
+COMMAND = [sys.executable, "-m", "nanoserve"]
 CAPITAL = "The capital of France is"
 QUESTION: Any = [{"role": "user", "content": "What is the capital of France?"}]
 ANSWER_TIMEOUT_S = 300.0  # of a real model, on cores that others share

@@ -48,7 +48,8 @@ def measure_importance(spec: ModelSpec, reader: FloatReader) -> dict[str, Tensor
         reader: Reads its parameters.
 
     Returns:
-        float32 [in] by the parameter's name; 0 where the model makes no finite number of it.
+        float32 [in] by the parameter's name; the least of all where the model makes no finite
+        number of an input.
 
     Measured: docs/quality.md.
     """
