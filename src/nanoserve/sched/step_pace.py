@@ -13,15 +13,16 @@ from nanoserve.sched.step_cost import StepCost, StepSize
 MIN_CHUNK = 16  # prompt tokens a step may always hold, so that a prompt gets on whatever it costs
 _CHUNK_MULTIPLE = 8  # so that many steps in turn have one shape, which can be recorded
 _NO_BOUND = 1e9  # tokens; more than any step holds
+_SHARE = 0.8  # of the time of decodes, that one prompt may add to theirs
 _CROWD = 4.0  # a prompt counts as much as so many decodes: a crowd of them comes first
 
 
 class StepPace:
     """Bounds the prompt tokens of a step that decodes share.
 
-    Without a target, prompts get as long a share of the step as decodes: one prompt doubles
-    the gap of those that run. Where prompts are more than a quarter of the decodes their share
-    grows with their number, so that a crowd of them is read before few go on alone.
+    Without a target, prompts get somewhat less of the step than decodes: one prompt not quite
+    doubles the gap of those that run. Where prompts are more than a fifth of the decodes their
+    share grows with their number, so that a crowd of them is read before few go on alone.
     """
 
     def __init__(self, target_s: float | None = None) -> None:
@@ -56,7 +57,7 @@ class StepPace:
         if not decode_s or not token_s:
             return None
         if self._target_s is None:
-            share_s = decode_s * max(1.0, _CROWD * num_prompts / num_decodes)
+            share_s = decode_s * max(_SHARE, _CROWD * num_prompts / num_decodes)
         else:
             share_s = self._target_s - decode_s
         num_tokens = round(min(share_s / token_s, _NO_BOUND))
