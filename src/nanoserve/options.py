@@ -78,7 +78,7 @@ class EngineOptions:
     target_itl_ms: float | None = _option(
         None,
         "longest gap between an answer's tokens to aim for, in ms: prompts beside it are read in "
-        "smaller pieces (default: on CPU as much time for prompts as for answers; on CUDA no aim)",
+        "smaller pieces (default: on CPU nearly as much time for prompts as for answers; on CUDA no aim)",
     )
     block_size: int = _option(16, "tokens per KV block; a power of two")
     num_blocks: int | None = _option(None, "KV blocks to allocate, instead of the planned number")
