@@ -61,8 +61,8 @@ UNITS: dict[str, bytes] = {
 
 
 def repeated(unit: bytes, num_bytes: int) -> bytes:
-    """Return as many whole copies as fit into `num_bytes`."""
-    return unit * (num_bytes // len(unit))
+    """Return as many whole copies as fit into `num_bytes`, one at least."""
+    return unit * max(1, num_bytes // len(unit))
 
 
 def random_bytes(num_bytes: int) -> bytes:

@@ -2,7 +2,7 @@
 
 Prints, for each kind of file, the processor seconds of one reading, the median of three:
 decoding, reading, explaining, and putting the explanation into words. Logs that are named are
-read as well, over and over up to the same size.
+read as well, over and over up to the same size, once at least.
 """
 
 import json
@@ -39,10 +39,19 @@ def cpu_s(content: bytes) -> float:
     return statistics.median(seconds)
 
 
+def read_log(path: str) -> bytes:
+    """Return a log, of which there must be something to repeat."""
+    content = Path(path).read_bytes()
+    if not content:
+        message = f"{path} is empty; name a log that has lines."
+        raise SystemExit(message)
+    return content
+
+
 def main(megabytes: float = 5, *paths: str) -> None:
     """Print the table, and the slowest."""
     num_bytes = round(megabytes * MB)
-    logs = {path: partial(repeated, Path(path).read_bytes()) for path in paths}
+    logs = {path: partial(repeated, read_log(path)) for path in paths}
     files = LOG_FILES | logs
     width = max(map(len, files))
     print(f"{'file':{width}}  {'MB':>5}  {'CPU s':>6}")

@@ -25,7 +25,7 @@ _COMMANDS = """
 Prompts are random tokens, answers are greedy and run to their full length: 128 prompt and 128 output tokens, as many requests as there are streams (two for one stream).
 Servers of the first two tables are started for 32 requests of 512 tokens, those of the third for 9 of 2,048, where a server has to be told; vLLM, which takes more than a minute to start, once a round for 32 of 2,048.
 No server outlives its round.
-Where a load fails or a server dies, what is missing is measured once more on a server started anew; what fails again is said above and in no figure.
+Where a load fails or a server dies, that load is taken once more, whole, on a server started anew; what fails again is said above and in no figure.
 OpenVINO GenAI has no HTTP server, nor has transformers' `generate`: `openvino_server.py` and `transformers_server.py` in `bench/peers` put them behind a socket, without turning tokens into text; `generate` runs one batch to its end before the next.
 Peak memory is the sum of VmHWM over the processes of a server, after its rates were measured; pages shared by two processes count twice.
 A figure is taken again, once, where other processes took more than a tenth of a core, and the quieter one is kept.

@@ -206,8 +206,7 @@ def _transformers_generate() -> Peer:
 def _nanoserve(name: str, weights: str, *flags: str) -> Peer:
     def command(shape: ServerShape, port: int) -> list[str]:
         return [
-            *(sys.executable, "-c", "from nanoserve.cli.main import main; main()"),
-            *("serve", PRESET, "--port", str(port)),
+            *(sys.executable, "-m", "nanoserve", "serve", PRESET, "--port", str(port)),
             *("--max-num-seqs", str(shape.max_num_seqs)),
             *("--max-model-len", str(shape.max_model_len)),
             *flags,

@@ -43,7 +43,8 @@ class Progress:
     def left(self) -> str:
         """How many rounds are to come, and about how many minutes they take."""
         minutes = self._left_s() / 60
-        return f"{len(self._waiting)} rounds to come, about {minutes:.0f} min"
+        number = len(self._waiting)
+        return f"{number} round{'s' * (number != 1)} to come, about {minutes:.0f} min"
 
     def _left_s(self) -> float:
         """Return the sum over rounds: as this run measured the peer, else an earlier run."""

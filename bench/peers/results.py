@@ -14,7 +14,7 @@ class Results:
 
     Attributes:
         records: In the order in which they were begun.
-        earlier: Records that were put aside, for how long each round took.
+        earlier: Records that the file had, for how long each round took.
         put_aside: Where they are; None where there were none.
     """
 

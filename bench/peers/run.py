@@ -97,10 +97,12 @@ class Run:
                 progress.skip_round(peer.name)
                 progress.line(f"{name}: there already")
                 continue
-            start_s = time.monotonic()
-            self._round(peer, record, partial(progress.line, of=f"{name}: "))
-            record["seconds"] = time.monotonic() - start_s
-            self._results.save()
+            start_s = time.monotonic() - record.get("seconds", 0.0)  # what is resumed adds up
+            try:
+                self._round(peer, record, partial(progress.line, of=f"{name}: "))
+            finally:
+                record["seconds"] = time.monotonic() - start_s
+                self._results.save()
             progress.end_round(peer.name, record["seconds"])
             progress.line(f"{name}: ended after {record['seconds']:.0f} s; {progress.left}")
 
@@ -116,7 +118,7 @@ class Run:
         return [load for load in loads if any(is_open(figures, name) for name in load.groups)]
 
     def _round(self, peer: Peer, record: Record, say: Callable[[str], None]) -> None:
-        """Measure what a round lacks; if something fails, once more on a new server."""
+        """Take the loads that a round lacks; one that fails once more, whole, on a new server."""
         figures = record["figures"]
         loads = self._loads(peer, record["round"])
         shape = (
@@ -267,4 +269,4 @@ def command_line(peer: Peer, shape: ServerShape) -> str:
     ]
     variables = [f"{name}={value}" for name, value in peer.environment.items()]
     line = " ".join([*variables, *words])
-    return line.replace("python -c from nanoserve.cli.main import main; main()", "nanoserve")
+    return line.replace("python -m nanoserve", "nanoserve")

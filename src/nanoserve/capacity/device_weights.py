@@ -59,7 +59,7 @@ def rope_bytes(layers: Iterable[LayerShape], num_positions: int) -> int:
 
     Args:
         layers: Those of a stage; the first that attends decides.
-        num_positions: Longest context of the model.
+        num_positions: Positions of all tables; the longest context where there is one.
 
     Example: Llama 3.1 8B keeps 131,072 * 128 * 2 = 32 MiB.
     """

@@ -37,13 +37,15 @@ def served_at_once(plan: PlanAnswer) -> int:
     """Return the requests of the workload at once of one copy: with the least pool likely.
 
     Our own server runs as many as it has slots, and any engine as many as it is told at most,
-    whatever fits beside them.
+    whatever fits beside them. vLLM runs no more than a step has tokens, where that is stated:
+    it refuses more slots.
     """
     if plan.verdict == "does not load" or plan.stage.refusal or not _starts_surely(plan):
         return 0
     fits = max(0, plan.fit.p95.low)
-    is_bounded = _is_own(plan) or plan.query.max_num_seqs is not None
-    return min(fits, plan.choices.max_num_seqs) if is_bounded else fits
+    if _is_own(plan) or plan.query.max_num_seqs is not None:
+        return min(fits, plan.choices.max_num_seqs)
+    return min(fits, plan.query.most_slots)
 
 
 def _with_slots(plan: PlanAnswer, slots: int) -> PlanAnswer | None:

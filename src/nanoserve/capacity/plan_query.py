@@ -96,6 +96,14 @@ class PlanQuery:
         return version_numbers(text) if text else None
 
     @property
+    def most_slots(self) -> int:
+        """Requests at once that can be asked for; vLLM refuses more than a step has tokens."""
+        budget = self.max_num_batched_tokens
+        if self.profile.engine != "vllm" or budget is None:
+            return _MAX_SEQS
+        return min(budget, _MAX_SEQS)
+
+    @property
     def splits_layers(self) -> bool:
         """Whether GPUs get whole layers rather than a share of each."""
         return self.profile.engine == "llama.cpp"
@@ -137,9 +145,11 @@ def _check_budget(query: PlanQuery) -> None:
 
 
 def _check_memory(gpu: GpuSpec) -> None:
-    if not _MIN_MEMORY_BYTES <= gpu.memory_bytes <= _MAX_MEMORY_BYTES:
+    size = gpu.memory_bytes
+    if not _MIN_MEMORY_BYTES <= size <= _MAX_MEMORY_BYTES:
+        words = "more than 1 PiB" if size > _MAX_MEMORY_BYTES else f"{size:,} bytes"
         message = (
-            f"--gpu-mem is {gpu.memory_bytes:,} bytes; from 256 MiB to 1 PiB can be planned. "
+            f"--gpu-mem is {words}; from 256 MiB to 1 PiB can be planned. "
             "Write a unit, as in --gpu-mem 24GiB."
         )
         raise OptionError(message)

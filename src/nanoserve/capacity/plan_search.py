@@ -123,7 +123,8 @@ def _longest(plan: PlanAnswer, users: int) -> Iterator[Found]:
     """The longest length of which so many requests fit at once, from a prompt and an output on."""
     most = plan.query.model.shape.max_position_embeddings or plan.choices.longest
     if plan.query.max_num_seqs is None and users > plan.choices.max_num_seqs:
-        plan = answer(replace(plan.query, max_num_seqs=users))
+        slots = min(users, plan.query.most_slots)
+        plan = answer(replace(plan.query, max_num_seqs=slots))
     low, high = _SHORTEST - 1, most
     while low < high:
         middle = (low + high + 1) // 2

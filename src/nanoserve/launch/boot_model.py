@@ -26,7 +26,10 @@ from nanoserve.text.tokenizer import Tokenizer, tokenizer_from_folder
 from nanoserve.weights.loader import Int4Fitting, LoadReport, load_weights
 from nanoserve.weights.weight_cache import WeightCache
 
-_FIT_SOURCES = (Path(input_importance.__file__), SOURCE_FOLDER / "int4_fit.cpp")
+_FIT_SOURCES = (
+    Path(input_importance.__file__),
+    *(SOURCE_FOLDER / name for name in ("int4_fit.cpp", "ops.h", "vec.h")),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ def _read_weight_map(folder: Path) -> dict[str, Path] | None:
     if not isinstance(weight_map, dict) or not weight_map:
         raise CorruptFileError(str(index_path), "weight_map is not an object with entries.")
     for name in weight_map.values():
-        if not isinstance(name, str) or Path(name).name != name:
+        if not isinstance(name, str) or not name or Path(name).name != name:
             raise CorruptFileError(str(index_path), f"{name!r:.80} is not a file name.")
     return {tensor: folder / name for tensor, name in weight_map.items()}
 

@@ -1,5 +1,6 @@
-"""Which file a path names, and whether it is still as it was: what git's index asks.
+"""Which file a path names, and whether it is still as it was.
 
+Asked is what git's index asks, and the device.
 A file whose device, inode, size, time of last change and time of last change of its state are
 the same has the same bytes, if a change after the first look would have shown. That is what
 `FileIdentity.is_settled` says.

@@ -16,7 +16,7 @@ from typing import BinaryIO
 from nanoserve.units import GIB
 
 SUFFIX = ".weights"
-SPARED_BYTES = GIB  # of the disk that are left to others
+SPARED_BYTES = GIB
 _PART = ".part"  # of a file that is being written; its writer holds a lock on it
 
 
@@ -28,11 +28,13 @@ class CachedFiles:
         folder: Need not exist.
         max_bytes: Most bytes of all files together.
         suffix: Of their names; others in the folder are left alone.
+        spared_bytes: Of the disk, that are left to others.
     """
 
     folder: Path
     max_bytes: int
     suffix: str = SUFFIX
+    spared_bytes: int = SPARED_BYTES
 
     def path(self, name: str) -> Path:
         """Return where the file of that name lies, whether it is there or not."""
@@ -58,7 +60,7 @@ class CachedFiles:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._evict(num_bytes)
-            has_space = num_bytes + SPARED_BYTES <= _free_bytes(self.folder)
+            has_space = num_bytes + self.spared_bytes <= _free_bytes(self.folder)
         except OSError:
             return False
         return has_space and os.access(self.folder, os.W_OK)

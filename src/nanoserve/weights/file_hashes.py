@@ -1,8 +1,8 @@
 """SHA-256 of model files, and a folder that remembers them by the files' identities.
 
 A file is read once, not at each start: its hash is believed as long as device, inode, size
-and both times are what they were, as git believes its index. A file that was copied, touched
-or replaced is read again. The name of a hub snapshot's blob is its SHA-256, too, and is not
+and both times are what they were: what git's index asks, and the device. A file that was
+copied, touched or replaced is read again. The name of a hub snapshot's blob is its SHA-256, too, and is not
 believed: a blob that was edited in place, or by a broken disk, keeps its name.
 
 What lies in the folder is never trusted to be whole, and nothing that happens to it is an
@@ -69,7 +69,7 @@ class FileHashes:
 
     @property
     def _files(self) -> CachedFiles:
-        return CachedFiles(self.folder, self.max_bytes, f".{ALGORITHM}")
+        return CachedFiles(self.folder, self.max_bytes, f".{ALGORITHM}", spared_bytes=0)
 
 
 @dataclass(frozen=True, slots=True)

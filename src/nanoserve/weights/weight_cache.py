@@ -103,7 +103,8 @@ class CacheEntry:
         files: The folder.
         model_files: What the weights are packed from.
         settings: 32 bytes; see `settings_key`.
-        model_hash: 32 bytes; None where it is not known, and no file here can be the model's.
+        model_hash: 32 bytes; None where it is not known: no file here can be the model's, or
+            one of its files has changed.
         weights: Without values until they are packed.
         image: Their memory, uint8.
     """

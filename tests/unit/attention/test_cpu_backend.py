@@ -196,12 +196,13 @@ def test_a_request_s_result_depends_on_no_other(
 @pytest.mark.parametrize("past_len", [5, 250, 700, 1010])
 @pytest.mark.parametrize("window", [None, 100, 300])
 @pytest.mark.parametrize("length", [1, 7])
+@pytest.mark.parametrize("head_dim", [64, 72])  # 72: 16 lanes do not divide it
 @pytest.mark.parametrize("dtype", TOLERANCES)
 def test_a_token_has_the_same_result_in_any_chunk(
-    past_len: int, window: int | None, length: int, dtype: torch.dtype
+    past_len: int, window: int | None, length: int, head_dim: int, dtype: torch.dtype
 ) -> None:
     """The rows of a chunk of 40 tokens are bit for bit those of shorter ones, and of decodes."""
-    spec = tiny_spec(num_heads=9, num_kv_heads=3, head_dim=64, sliding_window=window)
+    spec = tiny_spec(num_heads=9, num_kv_heads=3, head_dim=head_dim, sliding_window=window)
     step = random_step(spec, [(40, past_len)], dtype=dtype)
     backend = CpuAttention(native_kernels(), spec)
     whole = step.attend(backend)

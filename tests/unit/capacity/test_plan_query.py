@@ -81,3 +81,9 @@ def test_a_small_step_lowers_vllms_default_slots() -> None:
 
     assert plan.choices.max_num_seqs == 64
     assert plan.fit.max_num_seqs <= 64
+
+
+def test_far_too_much_memory_is_refused_in_words() -> None:
+    """A slip of the exponent is no reason to print a hundred digits."""
+    with pytest.raises(OptionError, match=r"--gpu-mem is more than 1 PiB; from 256 MiB to 1 PiB"):
+        query(gpu=custom_gpu(10**99))

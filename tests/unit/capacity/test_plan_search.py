@@ -9,7 +9,8 @@ from nanoserve.capacity.own_slots import with_slots_for
 from nanoserve.capacity.plan_answer import PlanAnswer, answer
 from nanoserve.capacity.plan_json import search_as_dict
 from nanoserve.capacity.plan_query import PlanQuery
-from nanoserve.capacity.plan_search import find, served_users
+from nanoserve.capacity.plan_search import MAX_USERS, find, served_users
+from nanoserve.capacity.workload import Workload
 from nanoserve.errors import OptionError
 from nanoserve.spec.gpu_names import find_gpu
 from nanoserve.spec.read_model import read_planned_model
@@ -183,3 +184,54 @@ def test_a_length_that_nothing_leaves_room_for_is_none() -> None:
 
     assert search.best is None
     assert search.candidates[-1].figure == 0
+
+
+def small_steps(budget: int, tokens: int) -> PlanAnswer:
+    """Plan steps of so many tokens, for requests of which far more fit into the pool."""
+    workload = Workload(tokens, tokens, tokens, tokens // 2, f"{tokens} tokens")
+    return answer(
+        PlanQuery(
+            model=read_planned_model("qwen3-0.6b"),
+            gpu=find_gpu("h200"),
+            workload=workload,
+            max_num_batched_tokens=budget,
+        )
+    )
+
+
+@pytest.mark.parametrize("wanted", ["users", "precision", "max-len"])
+def test_vllm_is_told_no_more_slots_than_a_step_has_tokens(wanted: str) -> None:
+    """It refuses more: 512 are served, and 600 are not."""
+    assert find(small_steps(512, 1024), wanted, 512).best is not None
+
+    search = find(small_steps(512, 1024), wanted, 600)
+
+    assert search.best is None
+    assert {served_users(one.plan) for one in search.candidates} == {512}
+
+
+def test_copies_serve_more_users_than_a_step_has_tokens() -> None:
+    """Each of them is told no more slots than its own steps have."""
+    search = find(small_steps(512, 1024), "gpus", 600)
+
+    assert search.best is not None
+    assert search.best.figure == 2
+
+
+def test_as_many_users_are_found_as_a_step_has_tokens() -> None:
+    """The command is one that vLLM starts."""
+    search = find(small_steps(512, 1024), "users", 1)
+
+    assert search.best is not None
+    assert search.best.figure == 512
+    assert "--max-num-seqs 512" in (search.command or "")
+
+
+def test_no_more_users_are_found_than_can_be_asked_for() -> None:
+    """Millions of requests of two tokens fit."""
+    gpu = replace(find_gpu("h200"), memory_bytes=1 << 50)
+    query = replace(small_steps(8192, 2).query, gpu=gpu, max_num_batched_tokens=None)
+    search = find(answer(query), "users", 1)
+
+    assert search.best is not None
+    assert search.best.figure == MAX_USERS

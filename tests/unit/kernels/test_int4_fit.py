@@ -66,8 +66,9 @@ def test_it_loses_what_torch_loses(dtype: torch.dtype) -> None:
 
 def test_importance_is_asked() -> None:
     """Its loss by importance is less than that of a fit that knows of none."""
-    rows = torch.randn(64, 256, generator=torch.Generator().manual_seed(0))
-    importance = torch.logspace(0, 3, 256)[torch.randperm(256)]
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(64, 256, generator=generator)
+    importance = torch.logspace(0, 3, 256)[torch.randperm(256, generator=generator)]
 
     known = group_losses(native_fit(rows, importance), rows, importance)
 

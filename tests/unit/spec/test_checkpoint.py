@@ -198,6 +198,12 @@ def test_an_index_that_leads_elsewhere_is_refused(tmp_path: Path, weight_map: An
         read(write_indexed(tmp_path, weight_map))
 
 
+def test_an_index_that_names_no_shard_for_a_tensor_is_refused(tmp_path: Path) -> None:
+    """An empty name is the folder itself, and no file that could be downloaded again."""
+    with pytest.raises(CorruptFileError, match=r"index\.json.*'' is not a file name"):
+        read(write_indexed(tmp_path, {"x": "1.safetensors", "y": ""}))
+
+
 def test_a_config_that_is_not_json_is_corrupt(tmp_path: Path) -> None:
     """Bad JSON names the file."""
     (tmp_path / "config.json").write_text("{")

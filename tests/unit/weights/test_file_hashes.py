@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from nanoserve.spec.file_identity import FileIdentity, read_identity
+from nanoserve.units import MIB
 from nanoserve.weights.file_hashes import FileHashes, ModelFiles
 
 DIGEST = bytes(range(32))
@@ -331,3 +332,13 @@ def test_writers_at_once_lose_nothing(tmp_path: Path, hashes: FileHashes) -> Non
     assert found == [model.known_hash() for model in models] * 5
     assert None not in found
     assert len(list(hashes.folder.iterdir())) == len(paths)
+
+
+def test_a_hash_is_remembered_on_a_disk_that_is_nearly_full(
+    hashes: FileHashes, identity: FileIdentity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record takes little; without it every start would read the whole model."""
+    monkeypatch.setattr("nanoserve.weights.cached_files._free_bytes", lambda folder: MIB)
+    hashes.remember(identity, DIGEST)
+
+    assert hashes.find(identity) == DIGEST
