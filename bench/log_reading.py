@@ -48,9 +48,9 @@ def read_log(path: str) -> bytes:
     return content
 
 
-def main(megabytes: float = 5, *paths: str) -> None:
+def main(megabytes: str = "5", *paths: str) -> None:
     """Print the table, and the slowest."""
-    num_bytes = round(megabytes * MB)
+    num_bytes = round(float(megabytes) * MB)
     logs = {path: partial(repeated, read_log(path)) for path in paths}
     files = LOG_FILES | logs
     width = max(map(len, files))
@@ -65,4 +65,4 @@ def main(megabytes: float = 5, *paths: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(float, sys.argv[1:2]), *sys.argv[2:])
+    main(*sys.argv[1:])
