@@ -26,7 +26,7 @@ from nanoserve.bench.boot_predict import (
     predict_weights,
     weights_around,
 )
-from nanoserve.errors import CorruptFileError
+from nanoserve.errors import CorruptFileError, OptionError
 from nanoserve.units import GIB
 
 Record = Mapping[str, Any]
@@ -38,6 +38,8 @@ POOL_ALL = "pool, all"
 POOL_ANY = "pool, those set apart included"
 POOLS = (POOL, POOL_ASSUMED, POOL_APART)
 _ORDER = ("tokens", "concurrency", "weights", *POOLS)
+_RECORDS_ADVICE = "Name a JSONL file of recorded boots, such as tests/golden/engine_boots.jsonl of the repository."
+_CONFIGS_ADVICE = "Name a JSONL file of objects with model and config, or leave --configs out."
 _DIGIT = GIB * 6 // 1000  # half of the last digit of a GiB that logs print, and a bit
 
 
@@ -118,16 +120,24 @@ class ErrorSummary:
     worst: tuple[Comparison, ...]
 
 
-def read_records(path: Path) -> tuple[dict[str, Any], ...]:
+def read_records(path: Path, advice: str = _RECORDS_ADVICE) -> tuple[dict[str, Any], ...]:
     """Return the records of a file, one JSON object a line.
 
+    Args:
+        path: The file.
+        advice: What to name instead, where there is no such file.
+
     Raises:
-        CorruptFileError: The file cannot be read, or a line is no JSON object.
+        OptionError: There is no such file, or it may not be read.
+        CorruptFileError: It is no text, or a line is no JSON object.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise CorruptFileError(str(path), f"it cannot be read ({error}).") from None
+    except OSError as error:
+        message = f"{path} cannot be read: {error.strerror or error}. {advice}"
+        raise OptionError(message) from None
+    except UnicodeDecodeError as error:
+        raise CorruptFileError(str(path), f"it is no text ({error}).") from None
     return tuple(
         _record(line, number, path) for number, line in enumerate(lines, 1) if line.strip()
     )
@@ -140,12 +150,13 @@ def read_configs(path: Path | None = None) -> Configs:
         path: The file; None for the packaged one.
 
     Raises:
-        CorruptFileError: The file cannot be read, or a line has not both.
+        OptionError: There is no such file, or it may not be read.
+        CorruptFileError: It is no text, or a line has not both.
     """
     packaged = Path(str(files("nanoserve.bench") / "data" / "boot_configs.jsonl"))
     source = packaged if path is None else path
     configs = {}
-    for number, row in enumerate(read_records(source), 1):
+    for number, row in enumerate(read_records(source, _CONFIGS_ADVICE), 1):
         config = row.get("config")
         if not isinstance(row.get("model"), str) or not isinstance(config, Mapping):
             problem = f"object {number} has not both a model and its config."

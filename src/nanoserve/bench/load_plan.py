@@ -17,6 +17,7 @@ from nanoserve.bench.serve_bench_options import ServeBenchOptions, parse_range
 from nanoserve.errors import OptionError
 
 TOKEN_IDS = range(1000, 30000)  # ordinary tokens in every vocabulary we serve
+_LENGTHS_ADVICE = "Give CSV with a header, or JSONL: prompt_tokens, output_tokens."
 # One token each, with a space before them, in the vocabularies tried.
 _WORDS = (
     "time",
@@ -119,13 +120,14 @@ def read_lengths(path: Path) -> list[tuple[int, int]]:
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        message = f"--length-file {path} cannot be read: {error}."
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        message = f"--length-file {path} cannot be read: {reason}. {_LENGTHS_ADVICE}"
         raise OptionError(message) from None
     is_json = bool(lines) and lines[0].lstrip().startswith("{")
     rows = _json_rows(lines) if is_json else csv.DictReader(lines, skipinitialspace=True)
     lengths = [_length_pair(path, number, row) for number, row in enumerate(rows, 1)]
     if not lengths:
-        message = f"--length-file {path} has no requests. Give CSV with a header, or JSONL: prompt_tokens, output_tokens."
+        message = f"--length-file {path} has no requests. {_LENGTHS_ADVICE}"
         raise OptionError(message)
     return lengths
 

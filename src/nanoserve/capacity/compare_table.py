@@ -93,7 +93,16 @@ def _search_answer(search: SearchAnswer) -> Iterator[str]:
         "users": f"{best.figure:,} requests of {best.plan.choices.workload.p95:,} tokens at once",
     }
     yield f"{search.wanted}: {figure[search.wanted]}"
-    yield from ("", f"  {search.command}", *_command_notes(best.plan))
+    yield from ("", f"  {search.command}", *_slot_notes(search, best), *_command_notes(best.plan))
+
+
+def _slot_notes(search: SearchAnswer, best: Found) -> Iterator[str]:
+    """Say where the command's slots are fewer than the users of its row, and why."""
+    admitted = search.slots * best.plan.query.num_replicas
+    fit = served_users(best.plan)
+    if admitted < fit:
+        why = "as asked" if search.wanted == "max-len" else "the slots that the pool is planned for"
+        yield f"note: {fit:,} users fit; the command admits {admitted:,}, {why}"
 
 
 def _compared_row(row: ComparedPlan) -> tuple[str, ...]:

@@ -64,19 +64,26 @@ class SearchAnswer:
         return last if last is not None and last.is_enough else None
 
     @property
+    def slots(self) -> int:
+        """Requests at once that the command has each copy admit; 0 where nothing was found.
+
+        As many as the answer's row counts: never more, and fewer only where the pool was planned
+        for fewer rows, or where the length was looked for and every user more would shorten it.
+        """
+        if self.best is None:
+            return 0
+        plan = self.best.plan
+        if self.wanted == "max-len":
+            return ceil_div(self.users, plan.query.num_replicas)
+        return min(served_at_once(plan), plan.choices.max_num_seqs)
+
+    @property
     def command(self) -> str | None:
         """What starts the engine for these users; None where nothing was found."""
         if self.best is None:
             return None
         plan = self.best.plan
-        slots = max(plan.fit.max_num_seqs, ceil_div(self.users, plan.query.num_replicas))
-        if self.wanted == "max-len":
-            slots = self.users
-        elif self.wanted == "users":
-            slots = max(1, served_at_once(plan))
-        elif plan.query.profile.engine == "nanoserve":
-            slots = plan.choices.max_num_seqs
-        return launch_command(plan.query, plan.choices, plan.max_model_len, slots)
+        return launch_command(plan.query, plan.choices, plan.max_model_len, self.slots)
 
 
 def find(plan: PlanAnswer, wanted: str, users: int) -> SearchAnswer:
@@ -122,8 +129,9 @@ def served_users(plan: PlanAnswer) -> int:
 def _longest(plan: PlanAnswer, users: int) -> Iterator[Found]:
     """The longest length of which so many requests fit at once, from a prompt and an output on."""
     most = plan.query.model.shape.max_position_embeddings or plan.choices.longest
-    if plan.query.max_num_seqs is None and users > plan.choices.max_num_seqs:
-        slots = min(users, plan.query.most_slots)
+    rows = ceil_div(users, plan.query.num_replicas)
+    if plan.query.max_num_seqs is None and rows > plan.choices.max_num_seqs:
+        slots = min(rows, plan.query.most_slots)
         plan = answer(replace(plan.query, max_num_seqs=slots))
     low, high = _SHORTEST - 1, most
     while low < high:

@@ -11,7 +11,8 @@ def print_boots(records_path: Path, configs_path: Path | None, *, as_json: bool)
     """Examine every record of a file and print the comparison.
 
     Raises:
-        CorruptFileError: A file cannot be read, or a line of it is none.
+        OptionError: A file is not there, or may not be read.
+        CorruptFileError: A file is no text, or a line of it is no record.
     """
     configs = read_configs(configs_path)
     reports = [examine(record, configs) for record in read_records(records_path)]

@@ -2,6 +2,7 @@
 
 import http.client
 import ipaddress
+import os
 from collections import deque
 from typing import BinaryIO
 from urllib.parse import SplitResult, urlsplit
@@ -35,19 +36,25 @@ def read_tail(stream: BinaryIO) -> tuple[bytes, int]:
 def read_metrics_page(url: str) -> str:
     """Return the metrics page of a server on this machine; follow nothing elsewhere.
 
+    The key in NANOSERVE_API_KEY is sent with the one request that is made.
+
     Args:
         url: `http://127.0.0.1:8000` or with a path; without one, `/metrics`.
 
     Raises:
-        OptionError: It is not on loopback, or cannot be read.
+        OptionError: It is not on loopback, or cannot be read, or wants another key.
     """
+    from nanoserve.bench.openai_answers import key_headers  # brings httpx, which a log does without
+
     parts = _loopback(url)
+    headers = key_headers(os.environ)
     path = parts.path if parts.path not in ("", "/") else "/metrics"
     connection = http.client.HTTPConnection(
         parts.hostname or "", parts.port or 80, timeout=_TIMEOUT_S
     )
     try:
-        connection.request("GET", path + (f"?{parts.query}" if parts.query else ""))
+        target = path + (f"?{parts.query}" if parts.query else "")
+        connection.request("GET", target, headers=headers)
         response = connection.getresponse()
         content = response.read(_MAX_PAGE_BYTES)
     except (OSError, http.client.HTTPException) as error:
@@ -56,12 +63,20 @@ def read_metrics_page(url: str) -> str:
     finally:
         connection.close()
     if response.status != http.client.OK:
-        message = (
-            f"{url} answers {response.status} {response.reason}. Give the server's metrics page, or "
-            "paste it into a file."
-        )
-        raise OptionError(message)
+        raise _refused(url, response, has_key=bool(headers))
     return content.decode("utf-8", errors="replace")
+
+
+def _refused(url: str, response: http.client.HTTPResponse, *, has_key: bool) -> OptionError:
+    """Return the error of a page that is not given, and what to do about it."""
+    answered = f"{url} answers {response.status} {response.reason}"
+    if response.status != http.client.UNAUTHORIZED:
+        advice = "Give the server's metrics page, or paste it into a file."
+    elif has_key:
+        advice = "It refuses the key in NANOSERVE_API_KEY: put there one that it was started with."
+    else:
+        advice = "It wants an API key: put it into NANOSERVE_API_KEY."
+    return OptionError(f"{answered}. {advice}")
 
 
 def _loopback(url: str) -> SplitResult:

@@ -111,7 +111,8 @@ def read_batch(path: Path) -> Iterator[BatchLine | LineProblem]:
                 if text.strip():
                     yield _read_line(number, text, first_seen)
     except OSError as error:
-        message = f"Cannot read {path}: {error.strerror or error}."
+        reason = error.strerror or error
+        message = f"Cannot read {path}: {reason}. Give a JSONL file with one request a line."
         raise OptionError(message) from error
 
 

@@ -38,7 +38,10 @@ def _keys_in(path: str) -> list[str]:
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        message = f"--api-key-file {path} cannot be read: {error}."
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        message = (
+            f"--api-key-file {path} cannot be read: {reason}. Give a file with one key a line."
+        )
         raise OptionError(message) from error
     keys = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
     if not keys:

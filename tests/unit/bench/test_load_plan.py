@@ -155,3 +155,9 @@ def test_limits_are_read_in_milliseconds() -> None:
     """And kept in seconds."""
     assert parse_slo("ttft=500, itl=50") == {"ttft": 0.5, "itl": 0.05}
     assert parse_slo(None) == {}
+
+
+def test_a_file_of_lengths_that_is_not_there(tmp_path: Path) -> None:
+    """What the file has to hold is said."""
+    with pytest.raises(OptionError, match=r"absent\.csv cannot be read: No such .*Give CSV"):
+        read_lengths(tmp_path / "absent.csv")

@@ -103,6 +103,43 @@ def test_more_users_than_default_slots_are_planned_with_their_rows() -> None:
         assert best.plan.pool.low < plan.pool.low
 
 
+@pytest.mark.parametrize("wanted", ["gpus", "precision"])
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "llama.cpp", "nanoserve"])
+def test_no_command_admits_more_than_its_row_counts(wanted: str, engine: str) -> None:
+    """As many, or fewer with a line that says so."""
+    query = PlanQuery(model=read_planned_model("llama-3.1-8b"), gpu=find_gpu("h100"), engine=engine)
+    search = find(answer(query), wanted, 4)
+
+    assert search.best is not None
+    fit = served_users(search.best.plan)
+    admitted = search.slots * search.best.plan.query.num_replicas
+    has_note = any(line.startswith(f"note: {fit:,} users fit") for line in search_lines(search))
+    assert 4 <= admitted <= fit
+    assert has_note == (admitted < fit)
+
+
+def test_the_slots_for_the_fewest_gpus_are_the_users_of_the_row() -> None:
+    """The likely pool would hold more than the least one that is counted."""
+    search = find(planned("llama-3.1-70b", "h100"), "gpus", 100)
+
+    assert search.best is not None
+    fit = served_users(search.best.plan)
+    assert search.best.plan.fit.max_num_seqs > fit
+    assert f"--max-num-seqs {fit}" in (search.command or "")
+
+
+def test_copies_share_the_users_of_the_longest_length() -> None:
+    """Of two copies each admits half, and the length is that of half on one."""
+    query = replace(planned("llama-3.1-8b", "h100", 2).query, tp=1)
+    search = find(answer(query), "max-len", 20)
+    one = find(planned("llama-3.1-8b", "h100"), "max-len", 10)
+
+    assert search.best is not None
+    assert one.best is not None
+    assert search.best.figure == one.best.figure
+    assert "--max-num-seqs 10" in (search.command or "")
+
+
 def test_what_cannot_be_had_says_how_far_one_gets() -> None:
     """No number of bits serves a million users; the most that was seen is printed."""
     search = find(planned("llama-3.1-8b", "h100"), "precision", 1_000_000)

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from nanoserve.bench.boot_errors import read_configs, read_records
 from nanoserve.cli.main import app
-from nanoserve.errors import CorruptFileError
+from nanoserve.errors import CorruptFileError, OptionError
 
 BOOTS = Path(__file__).parents[2] / "golden" / "engine_boots.jsonl"
 
@@ -34,10 +35,20 @@ def test_json_and_configs_of_ones_own(tmp_path: Path) -> None:
     assert value["refused"]["no config for the model"] > 80
 
 
-def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
-    """With its name."""
-    result = CliRunner().invoke(app, ["bench", "boots", str(tmp_path / "nothing.jsonl")])
+def test_a_file_that_is_not_there_is_not_called_damaged(tmp_path: Path) -> None:
+    """What to name instead is said, of records and of configs."""
+    absent = tmp_path / "nothing.jsonl"
 
-    assert isinstance(result.exception, CorruptFileError)
-    with pytest.raises(CorruptFileError, match=r"nothing\.jsonl"):
-        raise result.exception
+    with pytest.raises(OptionError, match=r"nothing\.jsonl cannot be read: No such.*engine_boots"):
+        read_records(absent)
+    with pytest.raises(OptionError, match=r"nothing\.jsonl cannot be read: No such.*--configs"):
+        read_configs(absent)
+
+
+def test_a_file_that_is_no_text_is_damaged(tmp_path: Path) -> None:
+    """With its name."""
+    path = tmp_path / "bytes.jsonl"
+    path.write_bytes(b"\xff\xfe")
+
+    with pytest.raises(CorruptFileError, match=r"bytes\.jsonl is damaged: it is no text"):
+        read_records(path)

@@ -202,6 +202,63 @@ def test_other_hosts_are_refused(url: str) -> None:
         read_metrics_page(url)
 
 
+@pytest.fixture
+def guarded() -> Iterator[tuple[str, list[str | None]]]:
+    """A server that wants the key `right-key`, and the Authorization of each request it got."""
+    seen: list[str | None] = []
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.headers["Authorization"])
+            self.send_response(200 if seen[-1] == "Bearer right-key" else 401)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Print nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Page)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", seen
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_the_key_is_sent_to_a_guarded_server(
+    guarded: tuple[str, list[str | None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, from the variable that the other commands read."""
+    url, seen = guarded
+    monkeypatch.setenv("NANOSERVE_API_KEY", "right-key")
+
+    assert read_metrics_page(url) == ""
+    assert seen == ["Bearer right-key"]
+
+
+@pytest.mark.parametrize(
+    ("key", "sent", "advice"),
+    [
+        ("", None, "wants an API key: put it into NANOSERVE_API_KEY"),
+        ("wrong-key", "Bearer wrong-key", "refuses the key in NANOSERVE_API_KEY"),
+    ],
+)
+def test_a_401_says_what_to_do_about_the_key(
+    guarded: tuple[str, list[str | None]],
+    monkeypatch: pytest.MonkeyPatch,
+    key: str,
+    sent: str | None,
+    advice: str,
+) -> None:
+    """A key that is missing is told from one that is refused."""
+    url, seen = guarded
+    monkeypatch.setenv("NANOSERVE_API_KEY", key)
+
+    with pytest.raises(OptionError, match=advice):
+        read_metrics_page(url)
+    assert seen == [sent]
+
+
 def test_a_server_that_is_not_there(metrics_url: str) -> None:
     """A port nobody listens on is told from a page that is wrong."""
     port = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)

@@ -105,5 +105,7 @@ def test_a_survey_accounts_for_every_line(batch: Path) -> None:
 
 def test_a_missing_file_is_an_option_error(batch: Path) -> None:
     """The message names it."""
-    with pytest.raises(OptionError, match=r"Cannot read .*in\.jsonl: No such file"):
+    with pytest.raises(
+        OptionError, match=r"Cannot read .*in\.jsonl: No such file.* Give a JSONL file"
+    ):
         survey_batch(batch, ())

@@ -38,5 +38,5 @@ def test_file_without_usable_keys_is_refused(tmp_path: Path, content: str) -> No
 
 def test_missing_file_is_refused(tmp_path: Path) -> None:
     """The message names it."""
-    with pytest.raises(OptionError, match=r"--api-key-file .*absent"):
+    with pytest.raises(OptionError, match=r"--api-key-file .*absent.*: No such.*\. Give a file"):
         read_api_keys(str(tmp_path / "absent"), {})
