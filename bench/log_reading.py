@@ -41,16 +41,27 @@ def cpu_s(content: bytes) -> float:
 
 def read_log(path: str) -> bytes:
     """Return a log, of which there must be something to repeat."""
-    content = Path(path).read_bytes()
+    content = Path(path).read_bytes() if Path(path).is_file() else b""
     if not content:
-        message = f"{path} is empty; name a log that has lines."
+        message = f"{path} is no file with lines in it; name a log."
         raise SystemExit(message)
     return content
 
 
+def _num_bytes(megabytes: str) -> int:
+    try:
+        num_bytes = round(float(megabytes) * MB)
+    except (ValueError, OverflowError):
+        num_bytes = 0
+    if num_bytes <= 0:
+        message = f"{megabytes} is no size in MB; give one above 0, then paths of logs if any."
+        raise SystemExit(message)
+    return num_bytes
+
+
 def main(megabytes: str = "5", *paths: str) -> None:
     """Print the table, and the slowest."""
-    num_bytes = round(float(megabytes) * MB)
+    num_bytes = _num_bytes(megabytes)
     logs = {path: partial(repeated, read_log(path)) for path in paths}
     files = LOG_FILES | logs
     width = max(map(len, files))

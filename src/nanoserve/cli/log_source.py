@@ -60,6 +60,9 @@ def read_metrics_page(url: str) -> str:
     except (OSError, http.client.HTTPException) as error:
         message = f"{url} cannot be read: {error}. Is the server there, and its port right?"
         raise OptionError(message) from error
+    except ValueError:  # it quotes the key
+        message = "The key in NANOSERVE_API_KEY cannot be sent: it is not printable ASCII."
+        raise OptionError(message) from None
     finally:
         connection.close()
     if response.status != http.client.OK:

@@ -259,6 +259,20 @@ def test_a_401_says_what_to_do_about_the_key(
     assert seen == [sent]
 
 
+@pytest.mark.parametrize("key", ["two\nlines", "k\u0142ucz"])
+def test_a_key_that_no_header_holds(
+    guarded: tuple[str, list[str | None]], monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """It is refused without being printed or sent."""
+    url, seen = guarded
+    monkeypatch.setenv("NANOSERVE_API_KEY", key)
+
+    with pytest.raises(OptionError, match="cannot be sent") as caught:
+        read_metrics_page(url)
+    assert key not in str(caught.value)
+    assert seen == []
+
+
 def test_a_server_that_is_not_there(metrics_url: str) -> None:
     """A port nobody listens on is told from a page that is wrong."""
     port = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
