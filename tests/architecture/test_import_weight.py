@@ -46,6 +46,17 @@ def test_a_plan_loads_nothing_heavy() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True)
 
 
+def test_a_server_s_metrics_are_read_without_a_client_library() -> None:
+    """`nanoserve explain --metrics URL` asks a port where nobody answers, in a plain install."""
+    statement = (
+        "from nanoserve.cli.main import app\n"
+        "try:\n    app(['explain', '--metrics', 'http://127.0.0.1:1'])\n"
+        "except SystemExit as stop:\n    assert stop.code == 2, stop.code"
+    )
+
+    assert loaded_after(statement) == set()
+
+
 def test_a_plan_that_fits_loads_only_what_it_prints() -> None:
     """What compares, searches and mends, and what asks this machine, is left where it is."""
     left = (

@@ -5,15 +5,14 @@ with one message. Knows no transport errors; httpx raises those.
 """
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import httpx
 
+from nanoserve.bench.client_key import KEY_VARIABLE
 from nanoserve.errors import NanoserveError, OptionError
 
 DONE = "[DONE]"
-KEY_VARIABLE = "NANOSERVE_API_KEY"
 _MAX_SHOWN_CHARS = 200
 
 
@@ -39,12 +38,6 @@ def check_url(url: str) -> str:
         message = f"--url has the port {parsed.port}; it must be between 1 and 65535."
         raise OptionError(message)
     return url.rstrip("/")
-
-
-def key_headers(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the header with the API key that the environment holds; none where it has none."""
-    key = environment.get(KEY_VARIABLE, "")
-    return {"authorization": f"Bearer {key}"} if key else {}
 
 
 def first_model(response: httpx.Response) -> str:

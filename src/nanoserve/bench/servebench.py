@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 
+from nanoserve.bench.client_key import key_headers
 from nanoserve.bench.http_stream import server_address
 from nanoserve.bench.load_generator import (
     Target,
@@ -25,7 +26,7 @@ from nanoserve.bench.load_plan import (
     plan_intruders,
     plan_requests,
 )
-from nanoserve.bench.openai_answers import check_url, first_model, key_headers
+from nanoserve.bench.openai_answers import check_url, first_model
 from nanoserve.bench.request_record import read_record
 from nanoserve.bench.serve_bench_options import ServeBenchOptions, parse_extra_body, parse_slo
 from nanoserve.bench.serve_report import ServeReport

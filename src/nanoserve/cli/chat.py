@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import httpx
 
+from nanoserve.bench.client_key import key_headers
 from nanoserve.bench.openai_answers import (
     DONE,
     broken_off,
     check_url,
     first_model,
-    key_headers,
     payload_of,
     read_chunk,
     refusal,

@@ -7,6 +7,7 @@ from collections import deque
 from typing import BinaryIO
 from urllib.parse import SplitResult, urlsplit
 
+from nanoserve.bench.client_key import key_headers
 from nanoserve.errors import OptionError
 from nanoserve.explain.log_text import MAX_BYTES
 
@@ -44,8 +45,6 @@ def read_metrics_page(url: str) -> str:
     Raises:
         OptionError: It is not on loopback, or cannot be read, or wants another key.
     """
-    from nanoserve.bench.openai_answers import key_headers  # brings httpx, which a log does without
-
     parts = _loopback(url)
     headers = key_headers(os.environ)
     path = parts.path if parts.path not in ("", "/") else "/metrics"

@@ -3,11 +3,11 @@
 import httpx
 import pytest
 
+from nanoserve.bench.client_key import key_headers
 from nanoserve.bench.openai_answers import (
     NotOpenAIError,
     check_url,
     first_model,
-    key_headers,
     payload_of,
     read_chunk,
     refusal,
