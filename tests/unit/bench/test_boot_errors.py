@@ -16,7 +16,7 @@ from nanoserve.bench.boot_errors import (
     read_records,
     summarise,
 )
-from nanoserve.errors import CorruptFileError
+from nanoserve.errors import CorruptFileError, OptionError
 
 CONFIGS = read_configs()
 RECORD: dict[str, Any] = {
@@ -203,6 +203,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     """Neither a folder nor bytes that are no text are records."""
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
 
-    for path in (tmp_path, tmp_path / "binary"):
-        with pytest.raises(CorruptFileError, match="cannot be read"):
-            read_records(path)
+    with pytest.raises(OptionError, match="cannot be read"):
+        read_records(tmp_path)
+    with pytest.raises(CorruptFileError, match="it is no text"):
+        read_records(tmp_path / "binary")
