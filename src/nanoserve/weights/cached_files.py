@@ -8,7 +8,7 @@ import contextlib
 import fcntl
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -89,17 +89,11 @@ class CachedFiles:
         return True
 
     def _write(self, name: str, fill: Callable[[BinaryIO], object]) -> None:
-        descriptor, part = tempfile.mkstemp(dir=self.folder, suffix=_PART)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                fill(file)
-                file.flush()
-                os.fsync(file)  # or a power cut leaves the name with nothing behind it
-                os.replace(part, self.path(name))
-        except BaseException:
-            Path(part).unlink(missing_ok=True)
-            raise
+        with _new_part(self.folder) as (file, part):
+            fill(file)
+            file.flush()
+            os.fsync(file)  # or a power cut leaves the name with nothing behind it
+            part.replace(self.path(name))
 
     def _evict(self, num_bytes: int) -> None:
         for part in self.folder.glob(f"*{_PART}"):
@@ -118,6 +112,23 @@ class CachedFiles:
             with contextlib.suppress(OSError):  # another process deletes, too
                 found.append((path, path.stat()))
         return found
+
+
+@contextlib.contextmanager
+def _new_part(folder: Path) -> Iterator[tuple[BinaryIO, Path]]:
+    """Open and lock an empty part that is there still; it is gone after an error."""
+    while True:
+        descriptor, name = tempfile.mkstemp(dir=folder, suffix=_PART)
+        with os.fdopen(descriptor, "wb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX)  # waits while another looks whether it is held
+                if os.fstat(descriptor).st_nlink:
+                    yield file, Path(name)
+                    return
+            except BaseException:
+                Path(name).unlink(missing_ok=True)
+                raise
+        # Another deleted it as abandoned: it came before the lock.
 
 
 def _delete_abandoned(part: Path) -> None:

@@ -1,9 +1,11 @@
 """A cache folder's files are whole, bounded, and nobody's error."""
 
 import errno
+import fcntl
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -162,13 +164,71 @@ def test_what_another_writes_now_stays(files: CachedFiles) -> None:
     assert [files.path(name).read_bytes() for name in ("outer", "inner")] == [b"outer", b"inner"]
 
 
+def test_a_part_that_is_not_locked_yet_may_be_taken_away(
+    files: CachedFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another, who takes it for what a killed writer left: the writer begins anew."""
+    make = tempfile.mkstemp
+    taken: list[str] = []
+
+    def make_and_lose(*, dir: Path, suffix: str) -> tuple[int, str]:
+        descriptor, part = make(dir=dir, suffix=suffix)
+        if len(taken) < 2:
+            taken.append(part)
+            files.make_room(4)
+            assert not Path(part).exists()
+        return descriptor, part
+
+    monkeypatch.setattr(tempfile, "mkstemp", make_and_lose)
+
+    assert files.write("one", 4, filler(b"data"))
+
+    assert len(taken) == 2
+    assert list(files.folder.iterdir()) == [files.path("one")]
+    assert files.path("one").read_bytes() == b"data"
+
+
+def test_a_part_that_another_looks_at_is_written(
+    files: CachedFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks whether it is abandoned holds its lock for a moment; the writer waits."""
+    make, lock, looking = tempfile.mkstemp, fcntl.flock, []
+
+    def make_seen(*, dir: Path, suffix: str) -> tuple[int, str]:
+        descriptor, part = make(dir=dir, suffix=suffix)
+        looking.append(os.open(part, os.O_RDONLY))
+        lock(looking[0], fcntl.LOCK_EX)
+        return descriptor, part
+
+    def look_away(file: BinaryIO, operation: int) -> None:
+        if not operation & fcntl.LOCK_NB:
+            os.close(looking[0])
+        lock(file, operation)
+
+    monkeypatch.setattr(tempfile, "mkstemp", make_seen)
+    monkeypatch.setattr(fcntl, "flock", look_away)
+
+    assert files.write("one", 4, filler(b"data"))
+
+
+def test_writers_at_once_leave_every_file(files: CachedFiles) -> None:
+    """A model's files are hashed side by side, and each hash is kept."""
+
+    def write(name: str) -> bool:
+        return files.write(name, 4, filler(b"data"))
+
+    with ThreadPoolExecutor(8) as threads:
+        for _ in range(50):
+            assert all(threads.map(write, "abcdefgh"))
+
+
 def test_writers_at_once_leave_one_whole_file(files: CachedFiles) -> None:
     """Servers that start together write the same file."""
     datas = [bytes([value]) * 50 for value in range(8)]
 
     def write(data: bytes) -> bool:
-        files.write("one", 50, filler(data))
-        return files.path("one").read_bytes() in datas
+        is_written = files.write("one", 50, filler(data))
+        return is_written and files.path("one").read_bytes() in datas
 
     with ThreadPoolExecutor(8) as servers:
         assert all(servers.map(write, datas * 5))
