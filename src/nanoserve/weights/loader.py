@@ -33,7 +33,7 @@ from nanoserve.weights.packing import (
 )
 from nanoserve.weights.quantize import can_keep
 from nanoserve.weights.row_copy import Source, copy_rows
-from nanoserve.weights.tensor_file import MappedFile, StoredTensor, list_stored
+from nanoserve.weights.tensor_file import MappedFile, StoredTensor, check_unchanged, list_stored
 from nanoserve.weights.weight_cache import CachedWeights, WeightCache
 
 _COPY_THREADS = 2  # parameters filled at once; first touches of memory are what they wait for
@@ -97,6 +97,7 @@ def load_weights(
     Raises:
         WeightMismatchError: Tensors are missing, left over or misshapen; nothing was copied.
         UnsupportedModelError: A tensor's format cannot be read; nothing was copied.
+        ModelError: A file was changed meanwhile.
         InvariantError: The model is not the one the spec describes, or has no memory yet.
     """
     packed = packed or {}
@@ -110,7 +111,7 @@ def load_weights(
     num_kept = sum(
         _is_kept(tensor, packed.get(targets[tensor.name].parameter)) for tensor in wanted
     )
-    sources = _by_parameter(wanted, targets)
+    sources = _by_parameter(wanted, targets, checkpoint)
     shapes = {name: tuple(parameters[name].shape) for name in sources if name in packed}
     weights = allocate_weights(shapes, packed)
     entry = None if cache is None else cache.entry(checkpoint, packed, weights)
@@ -121,18 +122,14 @@ def load_weights(
     with _one_thread():
         filler = _Filler(sources, parameters, packed, {} if cached else weights, fits)
         filler.fill_all(on_progress)
+    check_unchanged(checkpoint)
     if cached is not None:
         weights = cached.weights
     keeper = entry.keep() if entry is not None and cached is None else None
     replace_parameters(model, parameters, weights)
     placed = {id(parameter): parameter.nbytes for parameter in model.parameters()}
-    return LoadReport(
-        num_tensors=len(wanted),
-        num_kept=num_kept,
-        weight_bytes=sum(placed.values()) + sum(weight.num_bytes for weight in weights.values()),
-        cached=cached,
-        keeper=keeper,
-    )
+    weight_bytes = sum(placed.values()) + sum(weight.num_bytes for weight in weights.values())
+    return LoadReport(len(wanted), num_kept, weight_bytes, cached, keeper)
 
 
 @contextmanager
@@ -223,10 +220,11 @@ def _row_fits(fitting: Int4Fitting, sources: dict[str, list[Source]]) -> dict[st
 
 
 def _by_parameter(
-    wanted: list[StoredTensor], targets: dict[str, Target]
+    wanted: list[StoredTensor], targets: dict[str, Target], checkpoint: Checkpoint
 ) -> dict[str, list[Source]]:
     """Return the tensors of each parameter, in the order of the files."""
-    files = {path: MappedFile(path) for path in {tensor.path for tensor in wanted}}
+    known = checkpoint.identities
+    files = {path: MappedFile(path, known.get(path)) for path in {each.path for each in wanted}}
     sources: dict[str, list[Source]] = {}
     for tensor in wanted:
         target = targets[tensor.name]
