@@ -121,7 +121,12 @@ def cache_folder(part: str = "kernels") -> Path:
 def _run(command: list[str]) -> str:
     try:
         result = subprocess.run(
-            command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",  # compilers speak the locale's language, in bytes of their own
+            timeout=TIMEOUT_S,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         message = f"{command[0]} does not run: {error}"
