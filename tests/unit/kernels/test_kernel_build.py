@@ -107,7 +107,7 @@ def test_a_compiler_may_speak_any_bytes(folder: Path, monkeypatch: pytest.Monkey
     failing = '#!/bin/sh\nprintf "error: d\\351fectueux" >&2; exit 1\n'
     pretend_compiler(folder, monkeypatch, failing)
 
-    with pytest.raises(KernelError, match="status 1: error: d.fectueux"):
+    with pytest.raises(KernelError, match=r"status 1: error: d.fectueux"):
         build_kernels()
 
 
