@@ -14,7 +14,7 @@ class BackendFacts:
         depends_on_width: Whether a step is recorded for each width, or one serves them all.
         arena_bytes: What a shape takes beside its inputs and outputs.
         kv_cache_dtypes: Values of `--kv-cache-dtype` it serves.
-        native_bytes: The same of a step recorded as native operators, by rows, the longest
+        native_bytes: What a step recorded as native operators takes, by rows, the longest
             context, the size of a number and the tokens of the largest step; None where steps
             are not recorded so.
     """

@@ -1,7 +1,7 @@
 """A formula as data: its symbols, their numbers, and the value that follows from both.
 
 The value is computed from the text that is printed, so the two cannot differ. Knows no
-memory: who writes formulas is `plan_budget`, `rank_weights`, `cache_cost` and `speed_bounds`.
+memory: who writes formulas is `kv_layout` here, and most modules of `capacity`.
 """
 
 import ast
