@@ -3,20 +3,16 @@
 Knows nothing of what a stage does (see `boot`).
 """
 
-import errno
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import torch
-
 from nanoserve.errors import BootError, DoesNotFitError, NanoserveError
 from nanoserve.plan.boot_report import StageReport
 from nanoserve.runner.device_memory import MemoryProbe
-
-_HOST_REFUSALS = ("can't allocate memory", "not enough memory")  # of torch's CPU allocator
+from nanoserve.runner.out_of_memory import is_out_of_memory
 
 
 class BootListener(Protocol):
@@ -127,7 +123,7 @@ class Stages:
         return reading.own_bytes + reading.context_bytes
 
     def _failure(self, name: str, stage: Stage, error: Exception) -> NanoserveError:
-        if not _is_out_of_memory(error):
+        if not is_out_of_memory(error):
             return BootError(name, f"{type(error).__name__}: {error}")
         planned_bytes, free_bytes = stage.planned_bytes or 0, self.probe.read().free_bytes
         what = f"The device ran out of memory in the stage '{name}'."
@@ -137,11 +133,3 @@ class Stages:
                 "process held it for a moment."
             )
         return DoesNotFitError(what, planned_bytes, free_bytes)
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    if isinstance(error, OSError) and error.errno == errno.ENOMEM:  # of mmap
-        return True
-    return any(text in str(error) for text in _HOST_REFUSALS)

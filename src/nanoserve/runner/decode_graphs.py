@@ -24,13 +24,12 @@ from nanoserve.plan.capture_plan import CapturePlan
 from nanoserve.runner.decode_buffers import Shape, StaticBuffers
 from nanoserve.runner.graph_recorder import GraphRecorder, Replay
 from nanoserve.runner.kv_pool import KVPool
+from nanoserve.runner.out_of_memory import OUT_OF_MEMORY
 from nanoserve.sched.batch_layout import BatchLayout
 from nanoserve.sched.step import StepExecution, StepMode
 from nanoserve.units import round_up
 
 logger = logging.getLogger(__name__)
-
-OUT_OF_MEMORY = (MemoryError, torch.OutOfMemoryError)
 
 
 class DecodeGraphs:

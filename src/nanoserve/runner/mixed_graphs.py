@@ -18,9 +18,9 @@ from torch import Tensor
 
 from nanoserve.attention.backend import AttentionInputs
 from nanoserve.model.decoder import Decoder
-from nanoserve.runner.decode_graphs import OUT_OF_MEMORY
 from nanoserve.runner.graph_recorder import GraphRecorder, Replay
 from nanoserve.runner.kv_pool import KVPool
+from nanoserve.runner.out_of_memory import OUT_OF_MEMORY
 from nanoserve.sched.batch_layout import BatchLayout
 from nanoserve.units import ceil_div
 

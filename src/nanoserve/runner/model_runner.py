@@ -19,6 +19,7 @@ from nanoserve.runner.kv_pool import KVPool
 from nanoserve.runner.logprobs import token_logprobs
 from nanoserve.runner.mixed_graphs import MixedGraphs
 from nanoserve.runner.native_row_max import NativeRowMax
+from nanoserve.runner.out_of_memory import as_memory_error
 from nanoserve.runner.sampler import NOT_FINITE, SampledTokens, Sampler
 from nanoserve.sched.batch_layout import BatchLayout, ScoredRun
 from nanoserve.sched.step import StepExecution, StepMode, StepPlan, StepResult, TokenLogprobs
@@ -51,9 +52,17 @@ class ModelRunner:
         """Compute `step`, write its KV into the pool, draw the new tokens.
 
         A request whose logits are not finite fails, and no other.
+
+        Raises:
+            MemoryError: The CPU has none left; the step may be run again with fewer requests.
+            torch.OutOfMemoryError: The same of a GPU.
         """
         if step.is_empty:
             return StepResult(step.step_id, (), {})
+        with as_memory_error():
+            return self._execute(step)
+
+    def _execute(self, step: StepPlan) -> StepResult:
         layout = BatchLayout.from_step(step, self._pool.block_size)
         recorded = self._run_recorded(layout)
         if recorded is None:

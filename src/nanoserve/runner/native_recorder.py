@@ -11,8 +11,7 @@ import torch
 from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.kernels.native_program import NativeProgram
 from nanoserve.runner.graph_recorder import Replay
-
-_REFUSAL = "can't allocate memory"  # of torch's CPU allocator, in a plain RuntimeError
+from nanoserve.runner.out_of_memory import as_memory_error
 
 
 class NativeRecorder:
@@ -45,7 +44,7 @@ class NativeRecorder:
         Raises:
             MemoryError: There is none for a larger block; nothing is kept.
         """
-        try:
+        with as_memory_error():
             with self._kernels.record() as tape:
                 run()
             recording = tape.finish()
@@ -53,10 +52,6 @@ class NativeRecorder:
                 num_bytes = max(self._planned_bytes, recording.layout.num_bytes)
                 block = torch.empty(num_bytes, dtype=torch.uint8)
                 self._block = block.fill_(0)  # its pages are to be there now
-        except RuntimeError as error:
-            if _REFUSAL not in str(error):
-                raise
-            raise MemoryError(str(error)) from error
         program = recording.place(self._block.data_ptr())
         return NativeReplay(self._kernels, program, self._block)
 

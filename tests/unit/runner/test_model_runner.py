@@ -34,6 +34,23 @@ def test_an_empty_step_has_an_empty_result() -> None:
     assert (result.step_id, result.sampled_token_ids, result.prompt_logprobs) == (7, (), {})
 
 
+def test_a_step_that_finds_no_memory_can_be_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine fails its newest requests and serves on; a plain RuntimeError would end it."""
+    decoder = random_decoder(tiny_spec())
+    runner = runner_for(decoder, 64)
+
+    def allocate(*arguments: object) -> torch.Tensor:
+        return torch.empty(1 << 60, dtype=torch.uint8)
+
+    with monkeypatch.context() as starved:
+        starved.setattr(decoder, "hidden_states", allocate)
+        with pytest.raises(MemoryError, match="can't allocate memory"):
+            execute(runner, scheduled([1, 2, 3], [0]))
+
+    (token_id,) = execute(runner, scheduled([1, 2, 3], [0])).sampled_token_ids
+    assert token_id is not None
+
+
 def test_requests_that_do_not_sample_get_no_token() -> None:
     """Tokens come in the plan's order, None for a chunk that ends inside its prompt."""
     result = execute(
