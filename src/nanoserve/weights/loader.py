@@ -27,7 +27,6 @@ from nanoserve.weights.packing import (
     RowFit,
     Stage,
     allocate_weights,
-    fill_rows,
     replace_parameters,
     slice_rows,
 )
@@ -285,7 +284,7 @@ def _pack(one: LinearFormat, sources: list[Source], weight: PackedWeight, fit: R
             last = min(first + slice_size, num_rows)
             stage = Stage.allocate(one, (last - first, weight.in_size), fit)
             copy_rows(source, stage.convert, stage.parts, first, last)
-            fill_rows(weight, source.target.row_start + first, stage.pack())
+            stage.pack_into(weight, source.target.row_start + first)
 
 
 def _pack_at_once(
@@ -297,4 +296,4 @@ def _pack_at_once(
         start, num_rows = source.target.row_start, source.target.shape[0]
         rows = [part.narrow(0, start, num_rows) for part in stage.parts]
         copy_rows(source, stage.convert, rows)
-    fill_rows(weight, 0, stage.pack())
+    stage.pack_into(weight, 0)

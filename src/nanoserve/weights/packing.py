@@ -131,14 +131,15 @@ class Stage:
             return (values,)
         return quantize_rows(values, self.one, self.fit.importance, self.fit.kernels)
 
-    def pack(self) -> PackedWeight:
-        """Return the rows in panels."""
-        values, *scales = self.parts
+    def pack_into(self, weight: PackedWeight, first_row: int) -> None:
+        """Write the rows into a weight's panels, from a whole panel on."""
+        memory, (values, *scales) = _PanelRun(weight, first_row), self.parts
         if self.one.name == "int8":
-            return pack_int8(values, scales[0])
-        if self.one.name == "int4":
-            return pack_int4(values, scales[0], scales[1])
-        return pack(values)
+            pack_int8(values, scales[0], memory)
+        elif self.one.name == "int4":
+            pack_int4(values, scales[0], scales[1], memory)
+        else:
+            pack(values, memory)
 
 
 def allocate_weights(
@@ -168,16 +169,6 @@ def allocate_weights(
     return weights
 
 
-def fill_rows(weight: PackedWeight, first_row: int, part: PackedWeight) -> None:
-    """Copy packed rows into a weight, from a whole panel on.
-
-    Panels follow each other, so rows that are whole panels are a run of the weight's bytes.
-    """
-    first_panel = first_row // PANEL_OUTPUTS
-    for into, values in zip(_panels(weight), _panels(part), strict=True):
-        into[first_panel : first_panel + len(values)] = values
-
-
 def _part_sizes(one: LinearFormat, shape: tuple[int, ...]) -> list[int]:
     """Return the bytes of a packed weight's data, then of its scales and minimums."""
     out_size, in_size = shape
@@ -190,8 +181,22 @@ def _part_sizes(one: LinearFormat, shape: tuple[int, ...]) -> list[int]:
     return [data_bytes, *[scale_bytes] * num_scales]
 
 
-def _panels(weight: PackedWeight) -> list[Tensor]:
-    """Return what a weight consists of, each as [panels, values of a panel]."""
-    num_panels = ceil_div(weight.out_size, PANEL_OUTPUTS)
-    parts = (weight.data, weight.scales, weight.minimums)
-    return [part.view(num_panels, -1) for part in parts if part is not None]
+class _PanelRun:
+    """A weight's own memory, from a row that begins a panel on; see `ByteSource`.
+
+    Panels follow each other, so rows that are whole panels are a run of the weight's bytes.
+    """
+
+    def __init__(self, weight: PackedWeight, first_row: int) -> None:
+        first_panel = first_row // PANEL_OUTPUTS
+        num_panels = ceil_div(weight.out_size, PANEL_OUTPUTS)
+        parts = (weight.data, weight.scales, weight.minimums)
+        self._runs = iter(
+            part.view(torch.uint8).view(num_panels, -1)[first_panel:].flatten()
+            for part in parts
+            if part is not None
+        )
+
+    def take(self, num_bytes: int) -> Tensor:
+        """Return the first bytes of the next part: values, then scales, then minimums."""
+        return next(self._runs)[:num_bytes]
