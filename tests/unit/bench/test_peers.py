@@ -2,6 +2,7 @@
 
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
 
@@ -48,9 +49,10 @@ signal.pause()
 
 
 @pytest.fixture
-def port() -> int:
-    """Return a port that nothing listens on."""
-    return unused_port()
+def port() -> Iterator[int]:
+    """Yield a port that nothing listens on."""
+    with unused_port() as port:
+        yield port
 
 
 @pytest.fixture(autouse=True)

@@ -23,6 +23,7 @@ from tests.openai_server import (
     usage,
     whole_answer,
 )
+from tests.unit.bench.thin_peer import unused_port
 
 SMALL = ServeBenchOptions(
     num_requests=4, concurrency=2, prompt_tokens="8", output_tokens="4", timeout=60.0
@@ -291,13 +292,13 @@ def test_an_answer_that_does_not_come_in_time_has_failed() -> None:
 
 def test_a_server_that_is_gone_is_one_message() -> None:
     """Nothing listens: no traceback."""
-    with openai_server() as server:
-        url = server.url
+    with unused_port() as port:
+        url = f"http://127.0.0.1:{port}"
 
-    with pytest.raises(BenchError, match="No server answers"):
-        run_bench(replace(SMALL, url=url))
-    with pytest.raises(BenchError, match="no connection"):
-        run_bench(replace(SMALL, url=url, model="m"))
+        with pytest.raises(BenchError, match="No server answers"):
+            run_bench(replace(SMALL, url=url))
+        with pytest.raises(BenchError, match="no connection"):
+            run_bench(replace(SMALL, url=url, model="m"))
 
 
 def test_a_server_that_takes_no_field_says_why() -> None:
