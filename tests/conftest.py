@@ -19,9 +19,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
 
 # How long drawing examples takes is the machine's speed, as a deadline's time is.
-settings.register_profile(
-    "dev", deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
