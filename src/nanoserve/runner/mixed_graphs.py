@@ -22,6 +22,7 @@ from nanoserve.runner.decode_graphs import OUT_OF_MEMORY
 from nanoserve.runner.graph_recorder import GraphRecorder, Replay
 from nanoserve.runner.kv_pool import KVPool
 from nanoserve.sched.batch_layout import BatchLayout
+from nanoserve.sched.step import StepExecution, StepMode
 from nanoserve.units import ceil_div
 
 logger = logging.getLogger(__name__)
@@ -74,31 +75,32 @@ class MixedGraphs:
         self._max_tokens = max_tokens
 
     @torch.inference_mode()
-    def run(self, layout: BatchLayout) -> Tensor | None:
+    def run(self, layout: BatchLayout) -> tuple[Tensor, StepExecution] | None:
         """Run one step, if it is of a kind that is recorded.
 
         Returns:
-            The wanted logits, float32, valid until the next step; None if it has to run
-            eagerly.
+            The wanted logits, float32, valid until the next step; and whether their shape was
+            recorded earlier or in this step. None if it has to run eagerly.
         """
         shape = MixedShape(len(layout.token_ids), len(layout.context_lens), len(layout.logit_rows))
         is_small = shape.num_tokens <= self._max_tokens and shape.num_requests <= len(self._logits)
         has_prompts = layout.num_decodes < shape.num_requests
         if layout.scored or not has_prompts or not is_small:
             return None
-        replay = self._replay(shape)
-        if replay is None:
+        execution = self._find_or_record(shape)
+        if execution is None:
             return None
         self._load(layout, shape)
-        replay()
-        return self._logits[: shape.num_logits]
+        self._replays[shape]()
+        return self._logits[: shape.num_logits], execution
 
-    def _replay(self, shape: MixedShape) -> Replay | None:
+    def _find_or_record(self, shape: MixedShape) -> StepExecution | None:
+        """See to it that the shape is held, as the one met last; return what that took."""
         if shape in self._replays:
             self._replays.move_to_end(shape)
-            return self._replays[shape]
+            return StepExecution(StepMode.REPLAYED)
         try:
-            replay = self._recorder.record(partial(self._compute, shape))
+            self._replays[shape] = self._recorder.record(partial(self._compute, shape))
         except OUT_OF_MEMORY as error:
             self._max_tokens = shape.num_tokens - 1
             logger.warning(
@@ -108,10 +110,10 @@ class MixedGraphs:
                 error,
             )
             return None
-        self._replays[shape] = replay
-        if len(self._replays) > _MAX_SHAPES:
+        num_evicted = max(0, len(self._replays) - _MAX_SHAPES)
+        for _ in range(num_evicted):
             self._replays.popitem(last=False)
-        return replay
+        return StepExecution(StepMode.LATE, num_evicted=num_evicted)
 
     def _load(self, layout: BatchLayout, shape: MixedShape) -> None:
         """Copy a step in."""

@@ -11,7 +11,7 @@ from nanoserve.runner.mixed_graphs import MixedGraphs
 from nanoserve.runner.model_runner import ModelRunner
 from nanoserve.runner.native_recorder import NativeRecorder
 from nanoserve.sched.batch_layout import BatchLayout
-from nanoserve.sched.step import ScheduledRequest, StepMode, StepPlan
+from nanoserve.sched.step import ScheduledRequest, StepExecution, StepMode, StepPlan
 from tests.native_kernels import native_kernels, needs_kernels
 from tests.recorders import FullDeviceRecorder, WatchedNativeRecorder
 from tests.tiny_models import (
@@ -90,8 +90,9 @@ def test_tokens_and_the_pool_are_those_of_eager_steps(quantization: Quantization
         assert found.sampled_token_ids == expected.sampled_token_ids
         modes.append(found.execution.mode)
 
-    assert set(modes) == {StepMode.REPLAYED}
-    assert len(mixed._replays) == 3  # the prompts at once, pieces of 40, the last piece
+    late, replayed = StepMode.LATE, StepMode.REPLAYED
+    # Recorded: the prompts at once, the first piece of 40, the last piece.
+    assert modes == [late, late, *[replayed] * 6, late]
     for ours, theirs in zip(graphs.pool.layers, eager._pool.layers, strict=True):
         for side, other in zip(ours, theirs, strict=True):
             assert torch.equal(used_blocks(side), used_blocks(other))
@@ -101,24 +102,25 @@ def used_blocks(side: Tensor) -> Tensor:
     return torch.cat([side[100 * row : 100 * row + 19] for row in range(3)])
 
 
+def logits_of(mixed: MixedGraphs, layout: BatchLayout) -> Tensor:
+    found = mixed.run(layout)
+    assert found is not None
+    return found[0]
+
+
 def test_wanted_logits_are_those_of_the_requests_that_sample() -> None:
     """One row for each, in the plan's order; none where nothing samples."""
     graphs, mixed = mixed_for()
     plan = StepPlan(0, (piece(0, 0, 6, samples=False), piece(1, 0, 4), piece(2, 0, 3)))
     layout = layout_of(plan)
-    logits = mixed.run(layout)
-    assert logits is not None
+    logits = logits_of(mixed, layout)
     assert logits.shape == (2, SPEC.vocab_size)
     alone = layout_of(StepPlan(0, (piece(1, 0, 4),)))
     expected = logits.clone()
-    found = mixed.run(alone)
-    assert found is not None
-    assert torch.equal(found[0], expected[0])
+    assert torch.equal(logits_of(mixed, alone)[0], expected[0])
 
     silent = layout_of(StepPlan(0, (piece(0, 0, 6, samples=False),)))
-    nothing = mixed.run(silent)
-    assert nothing is not None
-    assert len(nothing) == 0
+    assert len(logits_of(mixed, silent)) == 0
     assert graphs.logits_buffer is mixed._logits
 
 
@@ -146,6 +148,22 @@ def test_shapes_not_met_for_longest_are_forgotten() -> None:
 
     lengths = [shape.num_tokens for shape in mixed._replays]
     assert lengths == [*range(49, 80), 2]
+
+
+def test_a_step_says_what_it_recorded_and_forgot() -> None:
+    """The first of a shape is late, the next are replays; the 33rd shape drops one."""
+    _, mixed = mixed_for()
+
+    def execution(length: int) -> StepExecution:
+        found = mixed.run(layout_of(StepPlan(0, (piece(0, 0, length),))))
+        assert found is not None
+        return found[1]
+
+    firsts = [execution(length) for length in range(2, 35)]
+
+    assert firsts == [*[StepExecution(StepMode.LATE)] * 32, StepExecution(StepMode.LATE, 0, 1)]
+    assert execution(34) == StepExecution(StepMode.REPLAYED)
+    assert execution(2) == StepExecution(StepMode.LATE, 0, 1)
 
 
 def test_without_memory_such_steps_and_larger_ones_stay_eager(
