@@ -40,6 +40,19 @@ def test_functions_stay_short() -> None:
     assert too_long == []
 
 
+def test_reasons_of_errors_have_one_wording() -> None:
+    """Only `error_reasons` reads what the system says of an error."""
+    readers = {
+        path.name
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr == "strerror"
+        if not (isinstance(node.value, ast.Name) and node.value.id == "os")
+    }
+
+    assert readers == {"error_reasons.py"}
+
+
 def test_sub_packages_export_nothing() -> None:
     """Sub-packages' `__init__` hold a docstring and nothing else."""
     for path in PACKAGE.glob("*/__init__.py"):
