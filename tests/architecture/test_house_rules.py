@@ -53,6 +53,19 @@ def test_no_modules_import_each_other() -> None:
         pytest.fail(" -> ".join(error.args[1]))
 
 
+def test_reasons_of_errors_have_one_wording() -> None:
+    """Only `error_reasons` reads what the system says of an error."""
+    readers = {
+        path.name
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr == "strerror"
+        if not (isinstance(node.value, ast.Name) and node.value.id == "os")
+    }
+
+    assert readers == {"error_reasons.py"}
+
+
 def test_sub_packages_export_nothing() -> None:
     """Sub-packages' `__init__` hold a docstring and nothing else."""
     for path in PACKAGE.glob("*/__init__.py"):

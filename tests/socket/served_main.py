@@ -1,10 +1,12 @@
 """A server process over fakes, for tests of signals and exit codes.
 
 Prints its port once it listens. Arguments: the call at which the runner fails (-1: at none),
-the seconds of a drain, and the call that waits for a byte on standard input (-1: none does), so
-that an answer lasts.
+the seconds of a drain, the call that waits for a byte on standard input (-1: none does), so
+that an answer lasts, and the seconds between two signals, as the server is told, however fast
+they came.
 """
 
+import itertools
 import os
 import socket
 import sys
@@ -29,7 +31,8 @@ class HeldRunner(FailingRunner):
 
 
 def main() -> int:
-    fail_at, drain_seconds, held_call = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+    fail_at, held_call = int(sys.argv[1]), int(sys.argv[3])
+    drain_seconds, signal_gap_s = float(sys.argv[2]), float(sys.argv[4])
     errors: dict[int, BaseException] = {}
     if fail_at >= 0:
         errors[fail_at] = RuntimeError("device lost")
@@ -39,7 +42,8 @@ def main() -> int:
     sys.stdout.write(f"{listener.getsockname()[1]}\n")
     sys.stdout.flush()
     app = build_app(make_context(engine))
-    return serve(app, engine, listener, drain_seconds=drain_seconds)
+    clock = itertools.count(0.0, signal_gap_s).__next__
+    return serve(app, engine, listener, drain_seconds=drain_seconds, clock=clock)
 
 
 if __name__ == "__main__":

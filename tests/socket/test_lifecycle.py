@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 
+from nanoserve.server.serve import ONE_SIGNAL_S
 from tests.builders import (
     TIMEOUT_S,
     FailingRunner,
@@ -32,10 +33,13 @@ STREAM = {"prompt": "hello", "max_tokens": 200, "stream": True}
 
 @contextmanager
 def process(
-    fail_at: int = -1, drain_seconds: float = 600.0, held_call: int = -1
+    fail_at: int = -1,
+    drain_seconds: float = 600.0,
+    held_call: int = -1,
+    signal_gap_s: float = ONE_SIGNAL_S,
 ) -> Iterator[tuple[Any, httpx.Client]]:
     """Run `served_main`; yield the process and a client that it answers."""
-    arguments = map(str, (fail_at, drain_seconds, held_call))
+    arguments = map(str, (fail_at, drain_seconds, held_call, signal_gap_s))
     command = [sys.executable, "-m", "tests.socket.served_main", *arguments]
     environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     with Popen(command, cwd=ROOT, env=environment, stdin=PIPE, stdout=PIPE, stderr=PIPE) as child:
@@ -88,6 +92,28 @@ def test_sigterm_drains_running_streams() -> None:
     assert refused.json()["error"]["type"] == "server_error"
     assert frames.pop() == "data: [DONE]"
     assert text_of(frames) == expected_text("hello", 200)
+    assert exit_code == 0
+
+
+def test_a_signal_that_comes_twice_is_one() -> None:
+    """Sent to a group and passed on by make, it drains as one does; exit 0."""
+    gap_s = ONE_SIGNAL_S / 4  # three of them are within the time of one
+    with process(held_call=20, signal_gap_s=gap_s) as (child, client):
+        with client.stream("POST", "/v1/completions", json=STREAM) as response:
+            lines = (line for line in response.iter_lines() if line)
+            frames = [next(lines)]
+            for number in (signal.SIGTERM, signal.SIGINT):  # two alike may be delivered as one
+                child.send_signal(number)
+            health_of_drain(client)
+            child.stdin.write(b"\n")
+            child.stdin.flush()
+            frames += lines
+        exit_code = child.wait(TIMEOUT_S)
+        log = child.stderr.read().decode()
+
+    assert frames.pop() == "data: [DONE]"
+    assert text_of(frames) == expected_text("hello", 200)
+    assert "Second signal" not in log
     assert exit_code == 0
 
 

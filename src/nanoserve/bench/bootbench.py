@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from nanoserve.bench.boot_bench_options import BootBenchOptions
+from nanoserve.error_reasons import reason_of
 from nanoserve.errors import CaptureTooSmall, OptionError
 from nanoserve.plan.capture_axes import row_buckets, width_buckets
 from nanoserve.plan.capture_cost import CaptureCost, price_capture, score_rectangle_bytes
@@ -161,5 +162,5 @@ def write_csv(path: str, cases: Sequence[CaptureCase]) -> None:
             writer.writeheader()
             writer.writerows(figures)
     except OSError as error:
-        message = f"--csv {path} cannot be written: {error.strerror}. Give a file in a folder."
+        message = f"--csv {path} cannot be written: {reason_of(error)}. Give a file in a folder."
         raise OptionError(message) from None

@@ -14,6 +14,7 @@ from nanoserve.bench.serve_bench_options import ServeBenchOptions
 from nanoserve.cli.compare_options import VARIED, CompareOptions
 from nanoserve.cli.option_flags import accepts_options, pick_options
 from nanoserve.cli.plan_options import PlanOptions, SearchOptions
+from nanoserve.error_reasons import reason_of
 from nanoserve.errors import NanoserveError, OptionError
 from nanoserve.options import DEFAULT_MODEL, EngineOptions, ServerOptions
 
@@ -290,5 +291,5 @@ def main() -> None:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EIO):
             raise
-        print(f"nanoserve: what is printed cannot be written: {error.strerror}", file=sys.stderr)
+        print(f"nanoserve: what is printed cannot be written: {reason_of(error)}", file=sys.stderr)
         sys.exit(NanoserveError.exit_code)

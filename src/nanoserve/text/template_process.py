@@ -109,7 +109,12 @@ class _Worker:
     """One worker process, from the parent's side."""
 
     def __init__(self, template: ChatTemplate) -> None:
-        self._process = subprocess.Popen(_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._process = subprocess.Popen(
+            _COMMAND,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            process_group=0,  # a signal to the server's group is the server's, which ends this one
+        )
         self._is_ready = False
         self._send(json.dumps(template.arguments))
 
@@ -171,7 +176,6 @@ def main() -> None:
     """Render what comes in on standard input until it ends."""
     resource.setrlimit(resource.RLIMIT_AS, (MAX_RENDER_BYTES, MAX_RENDER_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this one
     template = ChatTemplate(**json.loads(sys.stdin.buffer.readline()))
     _answer({})
     while line := sys.stdin.buffer.readline():

@@ -1,5 +1,6 @@
 """A template that goes on for ever costs one call, and the next is rendered as ever."""
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -55,6 +56,13 @@ def test_a_worker_that_has_ended_is_replaced(process: TemplateProcess) -> None:
     process.close()
 
     assert process.render(HELLO).startswith("<s>größe")
+
+
+def test_a_signal_to_the_servers_group_is_not_the_workers(process: TemplateProcess) -> None:
+    """Else a drain would blame the conversation that is being rendered."""
+    worker_pid = process._worker._process.pid
+
+    assert os.getpgid(worker_pid) != os.getpgid(0)
 
 
 def test_a_worker_that_cannot_start_is_our_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
