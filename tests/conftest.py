@@ -48,8 +48,17 @@ register_random(TORCH_RANDOM)  # each of hypothesis' examples begins alike
 
 
 def pytest_runtest_setup() -> None:
-    """Let a test's tensors be the same in any order of the tests."""
+    """Let a test's tensors be the same in any order of the tests, and its products our own.
+
+    A processor with a matrix unit (AMX) has oneDNN's, and records no steps.
+    """
     TORCH_RANDOM.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].cpu._is_amx_tile_supported = _has_no_matrix_unit
+
+
+def _has_no_matrix_unit() -> bool:
+    return False
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -4,6 +4,7 @@ import platform
 from pathlib import Path
 
 import pytest
+import torch
 
 from nanoserve.errors import KernelError
 from nanoserve.kernels.kernel_build import build_kernels, find_compiler
@@ -12,6 +13,11 @@ from nanoserve.kernels.kernel_library import KernelLibrary, load_kernels
 # Only a machine without a compiler may do without: one that cannot build them is a failure.
 FOUND = None if find_compiler() is None else load_kernels()
 needs_kernels = pytest.mark.skipif(FOUND is None, reason="needs a C++ compiler")
+# In a process of its own: in this one there is no matrix unit, whatever the machine has.
+HAS_NATIVE_STEPS = FOUND is not None and not torch.cpu._is_amx_tile_supported()
+needs_native_steps = pytest.mark.skipif(
+    not HAS_NATIVE_STEPS, reason="needs a C++ compiler, and a CPU without a matrix unit"
+)
 
 # Flags of /proc/cpuinfo without which a processor dies of what is compiled for an architecture.
 _V3_FLAGS = frozenset({"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"})

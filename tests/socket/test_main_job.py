@@ -16,7 +16,7 @@ import httpx
 import openai
 import pytest
 
-from tests.native_kernels import FOUND
+from tests.native_kernels import HAS_NATIVE_STEPS
 
 COMMAND = [sys.executable, "-m", "nanoserve"]
 CAPITAL = "The capital of France is"
@@ -137,7 +137,7 @@ def test_health_and_memory_show_the_boot(server: Server) -> None:
     health = get(f"{server.url}/health").json()
     memory = get(f"{server.url}/memory").json()
 
-    decode_mode = "eager" if FOUND is None else "captured"
+    decode_mode = "captured" if HAS_NATIVE_STEPS else "eager"
     assert (health["status"], health["boot"]["decode_mode"]) == ("ok", decode_mode)
     assert (health["loop"]["steps"]["decode"]["replayed"] > 0) == (decode_mode == "captured")
     blocks = health["loop"]["blocks"]
