@@ -130,7 +130,7 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
     """
     trace = None if options.trace_file is None else open_step_trace(options.trace_file)
     device = find_device(options.device)
-    kernels = find_kernels(options.attention_backend, model.spec, device, stages)
+    kernels = find_kernels(options, model.spec, device, stages)
     backend = _find_backend(model.spec, options, device, kernels, stages)
     step_kernels = native_steps(kernels, options.compile)
     facts = _facts(model, backend, options, is_native=step_kernels is not None)

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from nanoserve.error_reasons import reason_of
 from nanoserve.errors import OptionError
 from nanoserve.launch.stages import Stages
 from nanoserve.plan.boot_plan import BootPlan
@@ -78,5 +79,5 @@ def write_report(path: str | None, info: dict[str, Any]) -> None:
 
 
 def _unwritable(path: str, error: OSError | ValueError) -> str:
-    reason = error.strerror if isinstance(error, OSError) else str(error)
+    reason = reason_of(error)
     return f"--boot-report {path!r} cannot be written: {reason}. Name a file in a folder of yours."

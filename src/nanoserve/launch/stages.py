@@ -3,6 +3,7 @@
 Knows nothing of what a stage does (see `boot`).
 """
 
+import errno
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -149,5 +150,7 @@ class Stages:
 
 def _is_out_of_memory(error: Exception) -> bool:
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:  # of mmap
         return True
     return any(text in str(error) for text in _HOST_REFUSALS)

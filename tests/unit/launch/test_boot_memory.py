@@ -12,7 +12,7 @@ import pytest
 from nanoserve.kernels.kernel_build import cache_folder
 from nanoserve.units import GIB, MIB
 from tests.model_folders import BYTE_VOCAB_SIZE, LLAMA_1B, write_llama
-from tests.native_kernels import needs_kernels
+from tests.native_kernels import needs_kernels, needs_native_steps
 
 CODE = """
 import sys, threading
@@ -94,7 +94,7 @@ def test_default_model_takes_what_was_planned(dtype: str, tmp_path: Path) -> Non
     assert_as_planned(booted_report("smollm2", dtype, tmp_path))
 
 
-@needs_kernels
+@needs_native_steps
 def test_mapped_weights_take_what_was_planned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
