@@ -222,7 +222,11 @@ class ServerOptions:
         None,
         "file with one API key a line; keys may also stand in NANOSERVE_API_KEYS, parted by commas",
     )
-    drain_seconds: float = _option(10.0, "how long running answers may go on after SIGTERM")
+    drain_seconds: float = _option(
+        10.0,
+        "how long running answers may go on after SIGTERM or Ctrl-C; another signal, a second "
+        "later or more, ends them at once",
+    )
     log_level: str = _option("warning", "debug, info, warning or error")
 
     def __post_init__(self) -> None:

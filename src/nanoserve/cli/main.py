@@ -14,6 +14,7 @@ from nanoserve.bench.serve_bench_options import ServeBenchOptions
 from nanoserve.cli.compare_options import VARIED, CompareOptions
 from nanoserve.cli.option_flags import accepts_options, pick_options
 from nanoserve.cli.plan_options import PlanOptions, SearchOptions
+from nanoserve.error_reasons import reason_of
 from nanoserve.errors import NanoserveError, OptionError
 from nanoserve.options import DEFAULT_MODEL, EngineOptions, ServerOptions
 
@@ -205,13 +206,13 @@ def bench_boot(
     **values: object,
 ) -> None:
     """Print which decode shapes are captured and what that costs; --repeat boots MODEL too."""
-    from nanoserve.bench.bootbench import plan_cases, price_lines, wanted_lines, write_csv
-    from nanoserve.plan.capture_cost import SECONDS_PER_GRAPH
+    from nanoserve.bench.bootbench import capture_lines, plan_cases, write_csv
+    from nanoserve.cli.capture_device import capture_device
 
     options = pick_options(BootBenchOptions, values)
-    cases = plan_cases(model, options)
-    print("Shapes wanted and kept", *wanted_lines(cases), "", sep="\n")
-    print(f"Their price at {SECONDS_PER_GRAPH} s a graph", *price_lines(cases), sep="\n")
+    device = capture_device(options.device)
+    cases = plan_cases(model, options, device)
+    print(*capture_lines(cases, device), sep="\n")
     if options.csv is not None:
         write_csv(options.csv, cases)
     if options.repeat:
@@ -290,5 +291,5 @@ def main() -> None:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EIO):
             raise
-        print(f"nanoserve: what is printed cannot be written: {error.strerror}", file=sys.stderr)
+        print(f"nanoserve: what is printed cannot be written: {reason_of(error)}", file=sys.stderr)
         sys.exit(NanoserveError.exit_code)

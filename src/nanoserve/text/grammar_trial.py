@@ -51,6 +51,7 @@ def try_source(vocabulary: GrammarVocabulary, source: str) -> str | None:
             capture_output=True,
             timeout=_MAX_TRIAL_S,
             check=False,
+            process_group=0,  # who stops the server's group lets what it answers come to its end
         )
     except subprocess.TimeoutExpired:
         return _TOO_COSTLY

@@ -109,7 +109,12 @@ class _Worker:
     """One worker process, from the parent's side."""
 
     def __init__(self, template: ChatTemplate) -> None:
-        self._process = subprocess.Popen(_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._process = subprocess.Popen(
+            _COMMAND,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            process_group=0,  # a signal to the server's group is the server's, which ends this one
+        )
         self._is_ready = False
         self._send(json.dumps(template.arguments))
 
@@ -155,10 +160,12 @@ class _Worker:
         """Return the next line; None if there is none in time, or none any more."""
         assert self._process.stdout is not None, "the worker has a pipe"  # noqa: S101
         pipe, deadline_s = self._process.stdout.fileno(), time.monotonic() + timeout_s
+        readable = select.poll()  # `select` takes no pipe beyond the 1,024th open file
+        readable.register(pipe, select.POLLIN)
         pieces: list[bytes] = []
         while not pieces or not pieces[-1].endswith(b"\n"):  # each line answers one that was sent
             left_s = max(0.0, deadline_s - time.monotonic())
-            if not select.select([pipe], [], [], left_s)[0]:
+            if not readable.poll(1000 * left_s):
                 return None
             piece = os.read(pipe, _READ_BYTES)
             if not piece:
@@ -171,7 +178,6 @@ def main() -> None:
     """Render what comes in on standard input until it ends."""
     resource.setrlimit(resource.RLIMIT_AS, (MAX_RENDER_BYTES, MAX_RENDER_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this one
     template = ChatTemplate(**json.loads(sys.stdin.buffer.readline()))
     _answer({})
     while line := sys.stdin.buffer.readline():
