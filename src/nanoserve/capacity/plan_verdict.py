@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Literal
 
+from nanoserve.capacity.budget_line import StageBudget
 from nanoserve.capacity.plan_choices import PlanChoices
 from nanoserve.capacity.pool_capacity import WorkloadFit
-from nanoserve.capacity.stage_budget import StageBudget
 from nanoserve.units import format_bytes
 
 Verdict = Literal["does not load", "loads, cannot serve", "serves"]

@@ -96,7 +96,10 @@ def build_kernels(architecture: str = NATIVE) -> Path:
             _run([plan.compiler, *plan.flags, *sources, "-o", str(built)])
             built.replace(plan.library_path)
     except OSError as error:
-        message = f"The cache {plan.library_path.parent} cannot be written: {error}"
+        message = (
+            f"The cache {plan.library_path.parent} cannot be written: {error.strerror or error}. "
+            "Set NANOSERVE_CACHE to a folder of yours."
+        )
         raise KernelError(message) from error
     return plan.library_path
 

@@ -27,7 +27,12 @@ def report_boot(plan: BootPlan, stages: Stages) -> BootReport:
     budget = tuple(
         BudgetLine(part.name, part.num_bytes, measured.get(part.name)) for part in plan.budget.parts
     )
-    return BootReport(tuple(stages.reports), budget)
+    return BootReport(tuple(stages.reports), budget, _load_line(plan, stages))
+
+
+def _load_line(plan: BootPlan, stages: Stages) -> BudgetLine | None:
+    peaks = [one.peak_bytes for one in stages.reports if one.peak_bytes is not None]
+    return BudgetLine("load", plan.load.peak_bytes, peaks[0]) if peaks else None
 
 
 def _measured_parts(stages: Stages, reading: MemoryReading) -> dict[str, int | None]:

@@ -6,20 +6,21 @@ from nanoserve.attention.cpu_backend import check_native_shape
 from nanoserve.errors import KernelError
 from nanoserve.kernels.kernel_library import KernelLibrary, load_kernels
 from nanoserve.launch.stages import Stages
-from nanoserve.options import AttentionChoice
+from nanoserve.options import EngineOptions
 from nanoserve.spec.model_spec import ModelSpec
 
 
 def find_kernels(
-    choice: AttentionChoice, spec: ModelSpec, device: torch.device, stages: Stages
+    options: EngineOptions, spec: ModelSpec, device: torch.device, stages: Stages
 ) -> KernelLibrary | None:
     """Return the native operators, built now if need be; None where plain torch serves.
 
     Where they were expected and are missing, the stage says why.
 
     Raises:
-        KernelError: They were asked for and cannot serve.
+        KernelError: They were asked for, or what they alone serve, and they cannot serve.
     """
+    choice = options.attention_backend
     if choice in ("torch", "flashinfer") or (choice == "auto" and device.type != "cpu"):
         return None
     with stages.run("kernels") as stage:
@@ -28,6 +29,7 @@ def find_kernels(
         except KernelError as error:
             if choice == "native":
                 raise
+            _refuse_without(options, error)
             stage.detail = f"none, plain torch serves, slower. {error}"
             return None
         stage.detail = f"native operators, {kernels.describe()}"
@@ -42,6 +44,19 @@ def native_steps(kernels: KernelLibrary | None, is_compiled: bool) -> KernelLibr
     """
     is_mixed = is_compiled or torch.cpu._is_amx_tile_supported()
     return None if is_mixed else kernels
+
+
+def _refuse_without(options: EngineOptions, error: KernelError) -> None:
+    """Refuse what native operators alone serve, with what is in their way."""
+    needing = []
+    if options.quantization != "none":
+        needing.append(f"--quantization {options.quantization}")
+    if options.kv_cache_dtype != "auto":
+        needing.append(f"--kv-cache-dtype {options.kv_cache_dtype}")
+    if needing:
+        flags = " and ".join(needing)
+        message = f"{flags}: native operators alone serve that. Leave it out, or mend this: {error}"
+        raise KernelError(message) from error
 
 
 def _load_for(spec: ModelSpec, device: torch.device) -> KernelLibrary:

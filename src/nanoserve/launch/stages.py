@@ -3,6 +3,7 @@
 Knows nothing of what a stage does (see `boot`).
 """
 
+import errno
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,11 +63,13 @@ class Stage:
         detail: What it found or made, for people.
         planned_bytes: Bytes it is to hold or, for a peak, to take for a moment.
         measured_bytes: What it set itself; None lets the device's growth stand here.
+        peak_bytes: What it took at its highest; None where nobody asked.
     """
 
     detail: str = ""
     planned_bytes: int | None = None
     measured_bytes: int | None = None
+    peak_bytes: int | None = None
 
 
 @dataclass(slots=True)
@@ -101,7 +104,14 @@ class Stages:
         except (RuntimeError, OSError, MemoryError) as error:
             raise self._failure(name, stage, error) from error
         seconds = time.perf_counter() - started
-        report = StageReport(name, seconds, stage.detail, stage.planned_bytes, stage.measured_bytes)
+        report = StageReport(
+            name,
+            seconds,
+            stage.detail,
+            stage.planned_bytes,
+            stage.measured_bytes,
+            stage.peak_bytes,
+        )
         self.reports.append(report)
         self.listener.stage_finished(report)
 
@@ -140,5 +150,7 @@ class Stages:
 
 def _is_out_of_memory(error: Exception) -> bool:
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:  # of mmap
         return True
     return any(text in str(error) for text in _HOST_REFUSALS)

@@ -21,7 +21,7 @@ from nanoserve.runner.mixed_graphs import MixedGraphs
 from nanoserve.runner.native_row_max import NativeRowMax
 from nanoserve.runner.sampler import NOT_FINITE, SampledTokens, Sampler
 from nanoserve.sched.batch_layout import BatchLayout, ScoredRun
-from nanoserve.sched.step import StepExecution, StepPlan, StepResult, TokenLogprobs
+from nanoserve.sched.step import StepExecution, StepMode, StepPlan, StepResult, TokenLogprobs
 
 
 class ModelRunner:
@@ -70,7 +70,9 @@ class ModelRunner:
         """Run the step without Python between its operators, if there is a way."""
         if self._graphs is not None and (found := self._graphs.run(layout)) is not None:
             return found
-        return None if self._mixed is None else self._mixed.run(layout)
+        if self._mixed is not None and (logits := self._mixed.run(layout)) is not None:
+            return logits, StepExecution(StepMode.REPLAYED)
+        return None
 
     def _execute_eagerly(self, step: StepPlan, layout: BatchLayout) -> StepResult:
         inputs = build_step_inputs(layout, self._device)

@@ -129,8 +129,8 @@ class StepMode(StrEnum):
 
     EAGER = "eager"  # as it came, no padding
     BUCKETED = "bucketed"  # padded to a planned shape
-    REPLAYED = "replayed"  # a graph recorded earlier was run; decodes are padded to its shape
-    LATE = "late"  # likewise, but the graph was recorded in this step, while a client waited
+    REPLAYED = "replayed"  # padded, and a graph recorded earlier was run
+    LATE = "late"  # padded, and the graph was recorded in this step, while a client waited
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,10 +160,12 @@ class _Worker:
         """Return the next line; None if there is none in time, or none any more."""
         assert self._process.stdout is not None, "the worker has a pipe"  # noqa: S101
         pipe, deadline_s = self._process.stdout.fileno(), time.monotonic() + timeout_s
+        readable = select.poll()  # `select` takes no pipe beyond the 1,024th open file
+        readable.register(pipe, select.POLLIN)
         pieces: list[bytes] = []
         while not pieces or not pieces[-1].endswith(b"\n"):  # each line answers one that was sent
             left_s = max(0.0, deadline_s - time.monotonic())
-            if not select.select([pipe], [], [], left_s)[0]:
+            if not readable.poll(1000 * left_s):
                 return None
             piece = os.read(pipe, _READ_BYTES)
             if not piece:

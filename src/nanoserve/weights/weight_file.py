@@ -155,7 +155,9 @@ def _map_image(file: BinaryIO, num_bytes: int) -> StoredImage | None:
         pages.madvise(_POPULATE_READ)  # here a bad disk is an error; later it would be SIGBUS
     except OSError:  # that, or a kernel without it
         return None
-    sizes = parse_mapping(Path("/proc/self/smaps").read_text(), memory.data_ptr())
+    # It names every mapped file, and a name on disk need not be UTF-8.
+    smaps = Path("/proc/self/smaps").read_text(errors="replace")
+    sizes = parse_mapping(smaps, memory.data_ptr())
     resident_bytes = sizes.get("Rss", 0)
     has_huge_pages = sizes.get("FilePmdMapped", 0) >= _LEAST_HUGE * len(pages)
     if not has_huge_pages and _offers_huge_pages():

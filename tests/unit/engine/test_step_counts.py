@@ -26,17 +26,17 @@ DECODE = plan(1, 1)
 
 
 def test_prefill_is_no_fall_through() -> None:
-    """A step with a chunk, eager or recorded as it came, is counted apart from decode steps."""
+    """A step with a chunk runs eager by nature and is counted apart from the decode steps."""
     counter = StepCounter()
     counter.record(plan(5, 7), StepExecution(EAGER))
-    counter.record(plan(1, 7), StepExecution(LATE))
+    counter.record(plan(1, 7), StepExecution(EAGER))
     counter.record(DECODE, StepExecution(REPLAYED))
 
     counts = counter.snapshot()
 
     assert (counts.num_steps, counts.num_prefill_steps) == (3, 2)
     assert counts.num_decode_steps == dict.fromkeys(StepMode, 0) | {REPLAYED: 1}
-    assert (counts.window.num_steps, counts.window.num_replayed) == (1, 1)
+    assert (counts.window.num_steps, counts.window.num_eager) == (1, 0)
 
 
 def test_padding_and_evictions_add_up() -> None:

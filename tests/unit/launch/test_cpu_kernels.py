@@ -7,7 +7,7 @@ from nanoserve.errors import KernelError
 from nanoserve.launch import cpu_kernels
 from nanoserve.launch.cpu_kernels import find_kernels
 from nanoserve.launch.stages import SilentListener, Stages
-from nanoserve.options import AttentionChoice
+from nanoserve.options import AttentionChoice, EngineOptions
 from nanoserve.runner.device_memory import probe_of
 from tests.native_kernels import native_kernels, needs_kernels
 from tests.tiny_models import CPU, tiny_spec
@@ -18,7 +18,8 @@ def find(
 ) -> tuple[object, list[str]]:
     """Return what was found, and what the stage said of it, if there was one."""
     stages = Stages(SilentListener(), probe_of(CPU))
-    kernels = find_kernels(choice, tiny_spec(head_dim=head_dim), device, stages)
+    options = EngineOptions(attention_backend=choice)
+    kernels = find_kernels(options, tiny_spec(head_dim=head_dim), device, stages)
     return kernels, [report.detail for report in stages.reports]
 
 
@@ -71,3 +72,24 @@ def test_a_machine_without_a_compiler_serves_all_the_same(
 
     assert kernels is None
     assert detail == "none, plain torch serves, slower. Native operators need a C++ compiler"
+
+
+@pytest.mark.parametrize(
+    ("options", "flags"),
+    [
+        (EngineOptions(quantization="int8"), "--quantization int8"),
+        (EngineOptions(kv_cache_dtype="fp8"), "--kv-cache-dtype fp8"),
+        (
+            EngineOptions(quantization="int4", kv_cache_dtype="int8"),
+            "--quantization int4 and --kv-cache-dtype int8",
+        ),
+    ],
+)
+def test_what_they_alone_serve_is_refused_with_their_problem(
+    options: EngineOptions, flags: str
+) -> None:
+    """Not with a guess that the compiler is missing: here the model's heads are odd."""
+    stages = Stages(SilentListener(), probe_of(CPU))
+
+    with pytest.raises(KernelError, match=f"^{flags}: .* head_dim is 12"):
+        find_kernels(options, tiny_spec(head_dim=12), CPU, stages)

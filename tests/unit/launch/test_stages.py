@@ -1,5 +1,7 @@
 """Stages: timed, measured, told to a listener; what ends one is one of our errors."""
 
+import errno
+
 import pytest
 import torch
 
@@ -56,6 +58,7 @@ def test_stage_without_bytes_has_none() -> None:
     [
         torch.OutOfMemoryError("CUDA out of memory"),
         MemoryError(),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
         RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"),
     ],
 )

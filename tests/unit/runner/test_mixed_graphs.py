@@ -1,4 +1,4 @@
-"""Steps with prompts: recorded when their shape is met, and the same bits as eagerly."""
+"""Steps with prompts: recorded once, and the same bits as eagerly."""
 
 import pytest
 import torch
@@ -11,9 +11,9 @@ from nanoserve.runner.mixed_graphs import MixedGraphs
 from nanoserve.runner.model_runner import ModelRunner
 from nanoserve.runner.native_recorder import NativeRecorder
 from nanoserve.sched.batch_layout import BatchLayout
-from nanoserve.sched.step import ScheduledRequest, StepExecution, StepMode, StepPlan
+from nanoserve.sched.step import ScheduledRequest, StepMode, StepPlan
 from tests.native_kernels import native_kernels, needs_kernels
-from tests.recorders import FullDeviceRecorder, WatchedNativeRecorder
+from tests.recorders import FullNativeRecorder, WatchedNativeRecorder
 from tests.tiny_models import (
     BLOCK_SIZE,
     CPU,
@@ -90,9 +90,7 @@ def test_tokens_and_the_pool_are_those_of_eager_steps(quantization: Quantization
         assert found.sampled_token_ids == expected.sampled_token_ids
         modes.append(found.execution.mode)
 
-    late, replayed = StepMode.LATE, StepMode.REPLAYED
-    # Recorded: the prompts at once, the first piece of 40, the last piece.
-    assert modes == [late, late, *[replayed] * 6, late]
+    assert set(modes) == {StepMode.REPLAYED}
     for ours, theirs in zip(graphs.pool.layers, eager._pool.layers, strict=True):
         for side, other in zip(ours, theirs, strict=True):
             assert torch.equal(used_blocks(side), used_blocks(other))
@@ -102,25 +100,24 @@ def used_blocks(side: Tensor) -> Tensor:
     return torch.cat([side[100 * row : 100 * row + 19] for row in range(3)])
 
 
-def logits_of(mixed: MixedGraphs, layout: BatchLayout) -> Tensor:
-    found = mixed.run(layout)
-    assert found is not None
-    return found[0]
-
-
 def test_wanted_logits_are_those_of_the_requests_that_sample() -> None:
     """One row for each, in the plan's order; none where nothing samples."""
     graphs, mixed = mixed_for()
     plan = StepPlan(0, (piece(0, 0, 6, samples=False), piece(1, 0, 4), piece(2, 0, 3)))
     layout = layout_of(plan)
-    logits = logits_of(mixed, layout)
+    logits = mixed.run(layout)
+    assert logits is not None
     assert logits.shape == (2, SPEC.vocab_size)
     alone = layout_of(StepPlan(0, (piece(1, 0, 4),)))
     expected = logits.clone()
-    assert torch.equal(logits_of(mixed, alone)[0], expected[0])
+    found = mixed.run(alone)
+    assert found is not None
+    assert torch.equal(found[0], expected[0])
 
     silent = layout_of(StepPlan(0, (piece(0, 0, 6, samples=False),)))
-    assert len(logits_of(mixed, silent)) == 0
+    nothing = mixed.run(silent)
+    assert nothing is not None
+    assert len(nothing) == 0
     assert graphs.logits_buffer is mixed._logits
 
 
@@ -139,49 +136,29 @@ def test_what_is_not_recorded() -> None:
         assert mixed.run(layout_of(plan)) is None
 
 
-def test_shapes_not_met_for_longest_are_forgotten() -> None:
-    """So that prompts of all lengths fill no memory; what is met often is kept."""
+def test_steps_of_all_sizes_run_what_was_recorded_first() -> None:
+    """A prompt of any length, alone or beside others, costs no recording when it comes."""
     _, mixed = mixed_for()
-    for length in range(2, 80):
-        mixed.run(layout_of(StepPlan(0, (piece(0, 0, length),))))
-        mixed.run(layout_of(StepPlan(0, (piece(0, 0, 2),))))
+    replay = mixed._replay
+    assert replay is not None
+    eager = runner_for(decoder_of(), num_blocks=800)  # type: ignore[arg-type]
 
-    lengths = [shape.num_tokens for shape in mixed._replays]
-    assert lengths == [*range(49, 80), 2]
+    lengths = [(2,), (61,), (3, 50), (200,), *[(1 + count,) * count for count in range(1, 9)], (2,)]
+    for prompts in lengths:
+        plan = StepPlan(0, tuple(piece(row, 0, length) for row, length in enumerate(prompts)))
+        logits = mixed.run(layout_of(plan))
+        assert logits is not None
+        found = tuple(logits.argmax(dim=-1).tolist())
+        assert found == eager.execute(plan).sampled_token_ids
 
-
-def test_a_step_says_what_it_recorded_and_forgot() -> None:
-    """The first of a shape is late, the next are replays; the 33rd shape drops one."""
-    _, mixed = mixed_for()
-
-    def execution(length: int) -> StepExecution:
-        found = mixed.run(layout_of(StepPlan(0, (piece(0, 0, length),))))
-        assert found is not None
-        return found[1]
-
-    firsts = [execution(length) for length in range(2, 35)]
-
-    assert firsts == [*[StepExecution(StepMode.LATE)] * 32, StepExecution(StepMode.LATE, 0, 1)]
-    assert execution(34) == StepExecution(StepMode.REPLAYED)
-    assert execution(2) == StepExecution(StepMode.LATE, 0, 1)
+    assert mixed._replay is replay
 
 
-def test_without_memory_such_steps_and_larger_ones_stay_eager(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Said once; smaller ones are recorded."""
-    graphs, _ = mixed_for()
-    recorder = FullDeviceRecorder(1)
-    mixed = MixedGraphs(
-        graphs._model, graphs.pool, graphs.logits_buffer, 400, MIXED_TOKENS, recorder
-    )
-    large, larger, small = (
-        layout_of(StepPlan(0, (piece(0, 0, length),))) for length in (30, 31, 29)
-    )
+def test_without_memory_such_steps_stay_eager(caplog: pytest.LogCaptureFixture) -> None:
+    """Said once, at the start."""
+    _, mixed = mixed_for(recorder=FullNativeRecorder(native_kernels()))
 
-    for layout in (large, large, larger):
-        assert mixed.run(layout) is None
-
-    assert mixed.run(small) is not None
+    assert mixed.run(layout_of(StepPlan(0, (piece(0, 0, 30),)))) is None
+    assert mixed.run(layout_of(StepPlan(0, (piece(0, 0, 2),)))) is None
     assert len(caplog.records) == 1
-    assert "a step of 30 tokens" in caplog.text
+    assert "they run eagerly" in caplog.text

@@ -93,6 +93,18 @@ def test_what_is_mapped_outlives_its_file(written: tuple[Path, Tensor], way: str
     assert torch.equal(stored.memory, image)
 
 
+def test_a_mapped_file_may_have_any_name(tmp_path: Path, way: str) -> None:
+    """Of this process's mapped files, models among them, one may be named in no UTF-8."""
+    path, image = tmp_path / os.fsdecode(b"mod\xe9l.weights"), random_image()
+    with path.open("wb") as file:
+        write_image(file, KEY, image)
+
+    stored = read_image(path, KEY, blank())
+
+    assert stored is not None
+    assert torch.equal(stored.memory, image)
+
+
 def test_writing_to_mapped_weights_leaves_the_file(written: tuple[Path, Tensor], way: str) -> None:
     """A mistake in one process is not every later start's."""
     path, image = written
