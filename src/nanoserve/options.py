@@ -238,8 +238,9 @@ class ServerOptions:
         _check_types(self)
         if not self.host:
             _refuse("host", "''", "an address; 0.0.0.0 listens on all of them")
-        if self.served_model_name == "":
-            _refuse("served_model_name", "''", "a name")
+        name = self.served_model_name
+        if name is not None and not (name and name.isprintable()):
+            _refuse("served_model_name", repr(name), "a name of printable characters")
         if not 0 <= self.port <= 65535:
             _refuse("port", self.port, "between 0 and 65535")
         _at_least("max_queue", self.max_queue, 0)

@@ -69,6 +69,7 @@ def test_impossible_engine_options_name_the_flag(values: dict[str, Any], flag: s
         {"log_level": "loud"},
         {"host": ""},
         {"served_model_name": ""},
+        {"served_model_name": "n\udce9"},
     ],
 )
 def test_impossible_server_options_name_the_flag(values: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from nanoserve.error_reasons import reason_of
 from nanoserve.errors import KernelError
 
 SOURCE_FOLDER = Path(__file__).parent / "csrc"
@@ -97,7 +98,7 @@ def build_kernels(architecture: str = NATIVE) -> Path:
             built.replace(plan.library_path)
     except OSError as error:
         message = (
-            f"The cache {plan.library_path.parent} cannot be written: {error.strerror or error}. "
+            f"The cache {plan.library_path.parent} cannot be written: {reason_of(error)}. "
             "Set NANOSERVE_CACHE to a folder of yours."
         )
         raise KernelError(message) from error
@@ -121,7 +122,12 @@ def cache_folder(part: str = "kernels") -> Path:
 def _run(command: list[str]) -> str:
     try:
         result = subprocess.run(
-            command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",  # compilers speak the locale's language, in bytes of their own
+            timeout=TIMEOUT_S,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         message = f"{command[0]} does not run: {error}"

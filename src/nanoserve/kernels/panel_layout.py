@@ -4,6 +4,7 @@ The layout is the same in every build of the operators. Owns the bytes and their
 knows nothing of what they stand for (see `packed_weight`).
 """
 
+import contextlib
 import mmap
 from typing import Literal, Protocol
 
@@ -44,7 +45,8 @@ class PanelMemory:
         length = round_up(num_bytes, HUGE_PAGE_BYTES) + HUGE_PAGE_BYTES
         pages = mmap.mmap(-1, length, flags=private)
         if hasattr(mmap, "MADV_HUGEPAGE"):
-            pages.madvise(mmap.MADV_HUGEPAGE)
+            with contextlib.suppress(OSError):  # a kernel without them says so
+                pages.madvise(mmap.MADV_HUGEPAGE)
         memory = torch.frombuffer(pages, dtype=torch.uint8)
         skipped = -memory.data_ptr() % HUGE_PAGE_BYTES
         self._free = memory[skipped : skipped + num_bytes]

@@ -51,7 +51,7 @@ def resolve_model(name: str) -> ModelSource:
         if path.is_file():
             return _resolve_file(path)
         if path.is_dir():
-            return _resolve_folder(path, path.resolve().name)
+            return _resolve_folder(path, _as_text(path.resolve().name))
     except OSError as error:  # too long a name, or a folder on the way that may not be entered
         message = f"{name[:200]!r} cannot be looked up: {reason_of(error)}. Check the path."
         raise ModelNotFoundError(message) from None
@@ -82,7 +82,12 @@ def _resolve_file(path: Path) -> ModelSource:
     if path.suffix != ".gguf":
         message = f"{path} is a file but not a .gguf. Give the folder that has its config.json."
         raise ModelNotFoundError(message)
-    return ModelSource("gguf", path, path.stem)
+    return ModelSource("gguf", path, _as_text(path.stem))
+
+
+def _as_text(file_name: str) -> str:
+    """Return a name that can be sent to clients: one on disk need not be UTF-8."""
+    return os.fsencode(file_name).decode(errors="replace")
 
 
 def _resolve_folder(folder: Path, display_name: str) -> ModelSource:

@@ -28,7 +28,7 @@ from nanoserve.weights.name_map import Target, gguf_targets, hf_targets, is_igno
 from nanoserve.weights.packing import RowFit, allocate_weights, replace_parameters
 from nanoserve.weights.quantize import can_keep
 from nanoserve.weights.row_copy import Source
-from nanoserve.weights.tensor_file import MappedFile, StoredTensor, list_stored
+from nanoserve.weights.tensor_file import MappedFile, StoredTensor, check_unchanged, list_stored
 from nanoserve.weights.weight_cache import CachedWeights, CacheEntry, WeightCache
 
 _LAYERS = "layers."  # begins the name of a layer's parameter
@@ -123,6 +123,7 @@ def load_weights(
     Raises:
         WeightMismatchError: Tensors are missing, left over or misshapen; nothing was copied.
         UnsupportedModelError: A tensor's format cannot be read; nothing was copied.
+        ModelError: A file was changed meanwhile.
         InvariantError: The model is not the one the spec describes, or has no memory yet.
     """
     packed = packed or {}
@@ -136,7 +137,7 @@ def load_weights(
     num_kept = sum(
         _is_kept(tensor, packed.get(targets[tensor.name].parameter)) for tensor in wanted
     )
-    sources = _by_parameter(wanted, targets)
+    sources = _by_parameter(wanted, targets, checkpoint)
     shapes = {name: tuple(parameters[name].shape) for name in sources if name in packed}
     weights = allocate_weights(shapes, packed)
     entry = None if cache is None else cache.entry(checkpoint, packed, weights)
@@ -152,6 +153,7 @@ def load_weights(
     measured = time.perf_counter()
     with _one_thread():
         Filler(sources, parameters, packed, {} if cached else weights, fits).fill_all(count)
+    check_unchanged(checkpoint)
     if cached is not None:
         weights = cached.weights
     keeper = entry.keep() if entry is not None and cached is None else None
@@ -279,10 +281,11 @@ def _describe(
 
 
 def _by_parameter(
-    wanted: list[StoredTensor], targets: dict[str, Target]
+    wanted: list[StoredTensor], targets: dict[str, Target], checkpoint: Checkpoint
 ) -> dict[str, list[Source]]:
     """Return the tensors of each parameter, in the order of the files."""
-    files = {path: MappedFile(path) for path in {tensor.path for tensor in wanted}}
+    known = checkpoint.identities
+    files = {path: MappedFile(path, known.get(path)) for path in {each.path for each in wanted}}
     sources: dict[str, list[Source]] = {}
     for tensor in wanted:
         target = targets[tensor.name]

@@ -1,8 +1,10 @@
 """Tensors of a checkpoint's files: where each lies, and its bytes, mapped.
 
-Knows nothing of what they mean; see `name_map` for where they go and `dequant` for values.
+Owns that the bytes are of the files whose headers were read. Knows nothing of what they mean;
+see `name_map` for where they go and `dequant` for values.
 """
 
+import contextlib
 import mmap
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +12,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from nanoserve.error_reasons import reason_of
+from nanoserve.errors import ModelError
 from nanoserve.spec.checkpoint import Checkpoint
+from nanoserve.spec.file_identity import FileIdentity, identity_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +51,56 @@ def list_stored(checkpoint: Checkpoint) -> list[StoredTensor]:
     ]
 
 
+def check_unchanged(checkpoint: Checkpoint) -> None:
+    """Refuse weights that were read while something wrote to their files.
+
+    A file that is gone or was replaced is none of these: what was mapped of it stays.
+
+    Raises:
+        ModelError: Names the file.
+    """
+    for path, known in checkpoint.identities.items():
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            now = identity_of(file)
+            if (now.device, now.inode) == (known.device, known.inode):
+                _check_same(path, known, now)
+
+
+def _check_same(path: Path, known: FileIdentity, now: FileIdentity) -> None:
+    """Compare files; a link, or other rights, change `ctime_ns` and no byte."""
+    facts = [(one.device, one.inode, one.num_bytes, one.mtime_ns) for one in (known, now)]
+    if facts[0] != facts[1]:
+        message = (
+            f"{path} was changed while it was read: it had {known.num_bytes:,} bytes when its "
+            f"header was, and has {now.num_bytes:,}, not all of them the same. Start again once "
+            "nothing writes to it."
+        )
+        raise ModelError(message)
+
+
 class MappedFile:
     """A file's bytes as tensors that borrow them, and the pages given back after use."""
 
-    def __init__(self, path: Path) -> None:
-        with path.open("rb") as file:
+    def __init__(self, path: Path, known: FileIdentity | None = None) -> None:
+        """Map it.
+
+        Args:
+            path: Of the file.
+            known: What it was when its header was read; None where nobody looked.
+
+        Raises:
+            ModelError: It was changed since then, or is gone.
+        """
+        try:
+            file = path.open("rb")
+        except OSError as error:
+            message = (
+                f"{path} cannot be read any more: {reason_of(error)}. Start again once it is there."
+            )
+            raise ModelError(message) from error
+        with file:
+            if known is not None:
+                _check_same(path, known, identity_of(file))
             # A private writable mapping: torch warns of read-only buffers. Nothing is written.
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
 

@@ -50,6 +50,7 @@ def test_no_more_is_served_than_the_command_s_slots(
     plan = planned("llama-3.1-8b", "h100", engine=engine, max_num_seqs=slots)
     served = int(flag.split()[1])
 
+    assert plan.command is not None
     assert plan.command.endswith(flag)
     assert plan.fit.p95.mid > served
     assert plan.reason.startswith(f"{served} requests of {plan.choices.workload.p95:,} tokens run")

@@ -102,6 +102,15 @@ exit 1
     assert list(cache_folder().iterdir()) == []
 
 
+def test_a_compiler_may_speak_any_bytes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it says is for people; a byte that is no UTF-8 is no reason to stop."""
+    failing = '#!/bin/sh\nprintf "error: d\\351fectueux" >&2; exit 1\n'
+    pretend_compiler(folder, monkeypatch, failing)
+
+    with pytest.raises(KernelError, match=r"status 1: error: d.fectueux"):
+        build_kernels()
+
+
 def test_a_cache_that_cannot_be_written_is_said(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,7 +118,9 @@ def test_a_cache_that_cannot_be_written_is_said(
     pretend_compiler(folder, monkeypatch)
     (folder / "cache").write_text("")
 
-    with pytest.raises(KernelError, match=r"The cache .*cache/kernels cannot be written: .*NANOSERVE_CACHE"):
+    with pytest.raises(
+        KernelError, match=r"The cache .*cache/kernels cannot be written: .*NANOSERVE_CACHE"
+    ):
         build_kernels()
 
 

@@ -1,5 +1,6 @@
 """A packed weight loses nothing that its format keeps, and has the bytes that were planned."""
 
+import mmap
 from typing import Any
 
 import pytest
@@ -188,6 +189,16 @@ def test_one_piece_of_memory_serves_many_weights() -> None:
     assert all(weight.data.data_ptr() % 64 == 0 for weight in packed)
     with pytest.raises(KernelError, match="1 bytes of weights do not fit the 0 left"):
         memory.take(1)
+
+
+def test_weights_lie_in_small_pages_where_there_are_no_huge_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A kernel built without them refuses the advice."""
+    unknown = 12345
+    monkeypatch.setattr(mmap, "MADV_HUGEPAGE", unknown, raising=False)
+
+    assert len(PanelMemory(100).take(100)) == 100
 
 
 @needs_kernels

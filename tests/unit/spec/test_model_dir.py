@@ -1,6 +1,7 @@
 """A name leads to a folder or file, or to an error that says what to do."""
 
 import importlib.util
+import os
 import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -50,6 +51,18 @@ def test_a_gguf_is_found_by_itself_or_alone_in_its_folder(tmp_path: Path) -> Non
 
     assert resolve_model(str(path)) == ModelSource("gguf", path, "tiny")
     assert resolve_model(str(tmp_path)).path == path
+
+
+def test_a_name_that_is_no_utf_8_can_be_sent(tmp_path: Path) -> None:
+    """Every answer names its model; the path stays what the disk has."""
+    folder = tmp_path / os.fsdecode(b"mod\xe9l")
+    folder.mkdir()
+    path = folder / os.fsdecode(b"tiny\xff.gguf")
+    path.write_bytes(b"")
+
+    assert resolve_model(str(path)) == ModelSource("gguf", path, "tiny\N{REPLACEMENT CHARACTER}")
+    (folder / "config.json").write_text("{}")
+    assert resolve_model(str(folder)).display_name == "mod\N{REPLACEMENT CHARACTER}l"
 
 
 def test_a_path_that_cannot_be_looked_up_is_refused(

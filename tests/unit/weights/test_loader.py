@@ -1,8 +1,10 @@
 """Checkpoints of every form fill the parameters they should, or are refused before copying."""
 
 import json
+import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from torch import Tensor
 from nanoserve.errors import (
     CorruptFileError,
     InvariantError,
+    ModelError,
     UnsupportedModelError,
     WeightMismatchError,
 )
@@ -312,6 +315,50 @@ def test_a_truncated_shard_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(CorruptFileError, match="the tensors end at byte"):
         read_folder(tmp_path)
+
+
+@pytest.mark.parametrize("change", ["cut", "empty", "written", "replaced", "gone"])
+def test_a_file_that_changes_behind_its_header_is_refused(tmp_path: Path, change: str) -> None:
+    """Its tensors would lie elsewhere, or be half of one model and half of another."""
+    checkpoint = read_folder(write_folder(tmp_path, random_tensors(TINY_LLAMA)))
+    path = tmp_path / "model.safetensors"
+    data = path.read_bytes()
+    if change in ("replaced", "gone"):
+        path.unlink()
+    if change != "gone":
+        kept = {"cut": len(data) - 4, "empty": 0}.get(change, len(data))
+        path.write_bytes(data[:kept])
+
+    problem = "cannot be read any more" if change == "gone" else "was changed while it was read"
+    with pytest.raises(ModelError, match=problem):
+        load(checkpoint)
+
+
+@pytest.mark.parametrize("change", ["written", "replaced", "linked"])
+def test_a_file_that_changes_beside_the_loading_is_refused(tmp_path: Path, change: str) -> None:
+    """What is mapped of one that was replaced is the old one's, and a link changes no byte."""
+    checkpoint = read_folder(write_folder(tmp_path, random_tensors(TINY_LLAMA)))
+    path, other = tmp_path / "model.safetensors", tmp_path / "other"
+    other.write_bytes(path.read_bytes())
+    model = build_stand_in(checkpoint.spec)
+    place_weights(model, "cpu", torch.float32)
+
+    class Disturber(RecordingLoad):
+        def progress(self, done: int, total: int) -> None:
+            if done < total:
+                return
+            if change == "written":
+                os.utime(path)
+            if change == "replaced":
+                other.replace(path)
+            if change == "linked":
+                os.link(path, tmp_path / "link")
+
+    refusal = (
+        pytest.raises(ModelError, match="was changed") if change == "written" else nullcontext()
+    )
+    with refusal:
+        load_weights(model, checkpoint, Disturber())
 
 
 def test_parameters_made_in_inference_mode_are_filled(tmp_path: Path) -> None:
