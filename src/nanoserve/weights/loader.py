@@ -145,9 +145,8 @@ def load_weights(
     is_fitted = cached is None and _is_fitted(sources, packed)
     if cached is None and weights and listener is not None:
         listener.packing_started(_describe(weights, is_fitted, entry, cache))
-    count = ByteCount(
-        _total_bytes(sources, is_fitted), None if listener is None else listener.progress
-    )
+    on_progress = None if listener is None else listener.progress
+    count = ByteCount(_total_bytes(sources, is_fitted), on_progress)
     started = time.perf_counter()
     fits = _row_fits(fitting or Int4Fitting(), sources, count) if is_fitted else {}
     measured = time.perf_counter()
