@@ -109,7 +109,9 @@ def test_a_cache_that_cannot_be_written_is_said(
     pretend_compiler(folder, monkeypatch)
     (folder / "cache").write_text("")
 
-    with pytest.raises(KernelError, match=r"The cache .*cache/kernels cannot be written: .*NANOSERVE_CACHE"):
+    with pytest.raises(
+        KernelError, match=r"The cache .*cache/kernels cannot be written: .*NANOSERVE_CACHE"
+    ):
         build_kernels()
 
 
