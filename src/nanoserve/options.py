@@ -274,7 +274,7 @@ def _at_least(name: str, value: int | None, low: int) -> None:
 
 def _within(name: str, value: float | None, high: float) -> None:
     if value is not None and not 0.0 < value <= high:
-        _refuse(name, value, f"above 0 and at most {high:,g}")
+        _refuse(name, value, f"above 0 and at most {high:,.10g}")
 
 
 def _refuse(name: str, value: object, allowed: str) -> None:

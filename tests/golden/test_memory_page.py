@@ -19,7 +19,7 @@ from nanoserve.plan.capture_axes import MIXED_TOKENS
 from nanoserve.plan.capture_cost import native_arena_bytes
 from nanoserve.plan.capture_plan import CapturePlan, CaptureRequest, plan_capture
 from nanoserve.plan.kv_plan import kv_budget_bytes, kv_bytes_per_token
-from nanoserve.plan.load_plan import plan_load
+from nanoserve.plan.load_peak import plan_load
 from nanoserve.plan.memory_budget import REMAINDER, MemoryReading
 from nanoserve.plan.weight_plan import plan_weights
 from nanoserve.spec.model_spec import ModelSpec

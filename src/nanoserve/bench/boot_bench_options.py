@@ -6,6 +6,7 @@ from typing import Any
 from nanoserve.errors import OptionError
 from nanoserve.options import DEFAULT_CAPTURE_LIMIT, Device
 
+_MAX_REPEAT = 1000  # boots: hours
 _MAX_COUNT = 10**12  # of requests or tokens: more than any machine's
 
 
@@ -43,6 +44,9 @@ class BootBenchOptions:
             if value is not None and value < low:
                 message = f"{flag} is {value}; it must be at least {low}."
                 raise OptionError(message)
+        if self.repeat > _MAX_REPEAT:
+            message = f"--repeat is {self.repeat:,}; it must be at most {_MAX_REPEAT:,}."
+            raise OptionError(message)
 
     @property
     def request_counts(self) -> tuple[int, ...]:

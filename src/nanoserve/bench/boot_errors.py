@@ -238,7 +238,8 @@ def _record(line: str, number: int, path: Path) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise CorruptFileError(str(path), f"line {number} is not JSON ({error}).") from None
+        where = f", column {error.colno:,}" if isinstance(error, json.JSONDecodeError) else ""
+        raise CorruptFileError(str(path), f"line {number}{where} is not JSON.") from None
     if not isinstance(value, dict):
         raise CorruptFileError(str(path), f"line {number} holds no object.")
     return value

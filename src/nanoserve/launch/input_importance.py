@@ -17,7 +17,7 @@ from nanoserve.kernels.packed_weight import PackedWeight
 from nanoserve.model.decoder import DecoderLayer
 from nanoserve.model.layer_ops import TorchOps
 from nanoserve.model.rope import RotaryTable
-from nanoserve.plan.load_plan import CONTEXT_TOKENS, MEASURED_CONTEXTS
+from nanoserve.plan.load_peak import CONTEXT_TOKENS, MEASURED_CONTEXTS
 from nanoserve.runner.host_heap import trim_heap
 from nanoserve.spec.model_spec import ModelSpec
 from nanoserve.weights.float_reader import FloatReader

@@ -27,7 +27,7 @@ from nanoserve.plan.boot_sizing import (
 from nanoserve.plan.capture_plan import CapturePlan
 from nanoserve.plan.device_facts import DeviceFacts
 from nanoserve.plan.kv_plan import KVPoolPlan, PoolDemand, plan_kv_pool
-from nanoserve.plan.load_plan import LoadPlan, plan_load
+from nanoserve.plan.load_peak import LoadPlan, plan_load
 from nanoserve.plan.memory_budget import REMAINDER, MemoryBudget, MemoryReading
 from nanoserve.plan.pool_room import PoolRoom
 from nanoserve.plan.weight_plan import WeightPlan

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from nanoserve.sched.request import Request
 from nanoserve.sched.step_cost import StepCost, StepSize
 
-MIN_CHUNK = 8  # prompt tokens a step may always hold, so that a prompt gets on whatever it costs
+MIN_CHUNK = 12  # prompt tokens a step may always hold, so that a prompt gets on whatever it costs
 _NO_BOUND = 1e9  # tokens; more than any step holds
 _SHARE = 0.8  # of the time of decodes, that one prompt adds to their gap: it stays under double
 _CROWD = 4.0  # a prompt counts as much as so many decodes: a crowd of them comes first

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from nanoserve.kernels.packed_weight import PackedWeight
-from nanoserve.plan.load_plan import COPY_THREADS, slice_rows, stage_bytes
+from nanoserve.plan.load_peak import COPY_THREADS, slice_rows, stage_bytes
 from nanoserve.plan.weight_plan import PANEL_OUTPUTS, LinearFormat
 from nanoserve.weights.float_reader import FloatReader
 from nanoserve.weights.packing import RowFit, Stage

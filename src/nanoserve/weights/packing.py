@@ -16,7 +16,7 @@ from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.kernels.packed_weight import PackedWeight, pack, pack_int4, pack_int8
 from nanoserve.kernels.panel_layout import PanelMemory
 from nanoserve.kernels.panel_layout import WeightFormat as PackedFormat
-from nanoserve.plan.load_plan import stage_bytes
+from nanoserve.plan.load_peak import stage_bytes
 from nanoserve.plan.weight_plan import PANEL_OUTPUTS, SCALE_BYTES, LinearFormat, WeightFormats
 from nanoserve.units import ceil_div, round_up
 from nanoserve.weights.dequant import dequantize
@@ -105,7 +105,7 @@ class Stage:
             one: The format.
             shape: Rows and inputs.
             fit: What the rows are fitted by.
-            scratch: uint8, whose first `plan.load_plan.stage_bytes` the room is.
+            scratch: uint8, whose first `plan.load_peak.stage_bytes` the room is.
         """
         rows, in_size = shape
         if not one.group_size:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from nanoserve.plan.load_plan import PIECE_VALUES
+from nanoserve.plan.load_peak import PIECE_VALUES
 from nanoserve.units import MIB
 from nanoserve.weights.name_map import Target
 from nanoserve.weights.tensor_file import MappedFile, StoredTensor

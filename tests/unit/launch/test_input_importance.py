@@ -11,7 +11,7 @@ from nanoserve.launch import input_importance
 from nanoserve.launch.input_importance import measure_importance
 from nanoserve.model.decoder import Decoder
 from nanoserve.model.layers import Linear
-from nanoserve.plan.load_plan import CONTEXT_TOKENS
+from nanoserve.plan.load_peak import CONTEXT_TOKENS
 from nanoserve.plan.weight_plan import choose_formats
 from nanoserve.spec.checkpoint import Checkpoint
 from nanoserve.spec.model_spec import ModelSpec

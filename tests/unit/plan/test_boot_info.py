@@ -14,7 +14,7 @@ from nanoserve.plan.boot_report import BootReport, BudgetLine, StageReport
 from nanoserve.plan.capture_plan import CaptureRequest, plan_capture
 from nanoserve.plan.device_facts import DeviceFacts
 from nanoserve.plan.kv_plan import KVPoolPlan
-from nanoserve.plan.load_plan import LoadPlan
+from nanoserve.plan.load_peak import LoadPlan
 from nanoserve.plan.memory_budget import MemoryBudget, MemoryReading
 from nanoserve.plan.weight_plan import WeightPlan
 from nanoserve.units import GIB, MIB

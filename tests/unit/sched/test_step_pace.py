@@ -115,7 +115,7 @@ def test_late_tokens_of_a_long_prompt_are_known_to_cost_more() -> None:
     budget = pace.prompt_budget([*decodes(8), *early], 0)
     late_budget = pace.prompt_budget([*decodes(8), *late], 0)
 
-    assert (budget, late_budget) == (40, 10)
+    assert (budget, late_budget) == (40, MIN_CHUNK)
 
 
 def test_the_size_of_a_step_is_that_of_its_chunks() -> None:

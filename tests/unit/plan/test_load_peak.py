@@ -7,7 +7,7 @@ import pytest
 from nanoserve.errors import DoesNotFitError
 from nanoserve.options import EngineOptions
 from nanoserve.plan.boot_plan import plan_boot
-from nanoserve.plan.load_plan import LoadPlan, packing_bytes_of, plan_load
+from nanoserve.plan.load_peak import LoadPlan, packing_bytes_of, plan_load
 from nanoserve.plan.native_facts import native_backend_facts
 from nanoserve.plan.weight_plan import choose_formats, plan_weights
 from nanoserve.units import GIB, MIB
