@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from nanoserve.errors import EngineError, InvalidRequestError
+from nanoserve.text import grammar_trial
 from nanoserve.text.gguf_tokenizer import tokenizer_from_gguf
 from nanoserve.text.grammar import LLGuidanceCompiler
 from nanoserve.text.grammar_source import grammar_source
@@ -136,6 +137,14 @@ def test_a_signal_to_the_servers_group_is_not_the_trials(
     monkeypatch.setattr(sys, "executable", str(command))
 
     assert try_source(_vocabulary(), "") not in (None, str(os.getpgid(0)))
+
+
+def test_a_trial_that_gets_no_time_is_the_servers_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a grammar costs is told by the time of the processor, not by the clock on the wall."""
+    monkeypatch.setattr(grammar_trial, "_MAX_TRIAL_S", 0.0)
+
+    with pytest.raises(EngineError, match="could not be tried"):
+        try_source(_vocabulary(), 'start: "a"')
 
 
 def test_a_trial_that_cannot_run_is_the_servers_fault(monkeypatch: pytest.MonkeyPatch) -> None:

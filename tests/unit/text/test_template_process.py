@@ -97,6 +97,18 @@ def test_a_worker_that_cannot_start_is_our_mistake(monkeypatch: pytest.MonkeyPat
             process.render(HELLO)
 
 
+def test_a_worker_that_gets_no_time_is_our_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A conversation is not refused for it, and its late answer is not the next one's."""
+    with closing(TemplateProcess(ChatTemplate("{{ messages }}", None, None))) as process:
+        process.render([])
+        with monkeypatch.context() as patch:
+            patch.setattr(template_process, "_MAX_WAIT_S", 0.0)
+            with pytest.raises(EngineError, match="This machine took more than 0 s"):
+                process.render(HELLO)
+
+        assert process.render([]) == "[]"
+
+
 def test_no_template_needs_no_process() -> None:
     """A model that cannot chat starts nothing."""
     with rendered_apart(None) as process:
