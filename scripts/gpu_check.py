@@ -19,7 +19,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
@@ -34,7 +34,7 @@ from nanoserve.kernels.packed_weight import pack
 from nanoserve.launch.boot import BootedEngine, boot_model
 from nanoserve.launch.boot_model import FilledWeights
 from nanoserve.launch.find_device import find_device
-from nanoserve.launch.stages import SilentListener, Stages
+from nanoserve.launch.stages import BootListener, SilentListener, Stages
 from nanoserve.model.decoder import Decoder
 from nanoserve.options import MAX_TARGET_ITL_MS, DecodeMode, EngineOptions
 from nanoserve.plan.boot_info import boot_lines
@@ -88,7 +88,7 @@ class RandomModel:
     def fill(
         self,
         decoder: Decoder,
-        on_progress: Callable[[int, int], None],
+        listener: BootListener,
         packed: Mapping[str, LinearFormat],
         kernels: KernelLibrary | None,
     ) -> FilledWeights:
@@ -106,7 +106,7 @@ class RandomModel:
             values.normal_(mean, 1.0 / parameter.shape[-1] ** 0.5, generator=generator)
             if name in packed:
                 weights[name] = pack(values)
-            on_progress(index + 1, len(parameters))
+            listener.progress(index + 1, len(parameters))
         replace_parameters(decoder, every_name, weights)
         return FilledWeights(f"{len(parameters)} random parameters")
 

@@ -23,14 +23,17 @@ if TYPE_CHECKING:
 
 
 class StallingRunner(AsciiRunner):
-    """Executes `num_steps` steps and then none, ever."""
+    """Executes `num_steps` steps and then none, ever; says so once there is an answer."""
 
-    def __init__(self, num_steps: int) -> None:
+    def __init__(self, num_steps: int, answers: Path) -> None:
         super().__init__()
         self.num_steps = num_steps
+        self.answers = answers
 
     def execute(self, step: StepPlan) -> StepResult:
         if len(self.steps) == self.num_steps:
+            while not self.answers.stat().st_size:  # another thread writes them, in its time
+                threading.Event().wait(0.01)
             os.write(sys.stdout.fileno(), b"stalled\n")
             threading.Event().wait()
         return super().execute(step)
@@ -54,7 +57,7 @@ def fake_booted(runner: FakeRunner) -> "BootedEngine":
 
 def main() -> None:
     input_path, output_path, num_steps = sys.argv[1:]
-    booted = fake_booted(StallingRunner(int(num_steps)))
+    booted = fake_booted(StallingRunner(int(num_steps), Path(output_path)))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(batch, "import_boot", lambda listener: lambda options, listener: booted)
         batch.run_batch(Path(input_path), Path(output_path), EngineOptions(), None)

@@ -40,11 +40,17 @@ class AsciiRunner(FakeRunner):
 
 
 class GatedRunner(AsciiRunner):
-    """Executes a step for each `gate.release()`; `open` lets everything through."""
+    """Executes a step for each `gate.release()`; `open` lets everything through.
+
+    Attributes:
+        gate: Released for each step.
+        arrived: Set once a step has come to the gate.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.gate = threading.Semaphore(0)
+        self.arrived = threading.Event()
         self.is_open = False
 
     def open(self) -> None:
@@ -52,6 +58,7 @@ class GatedRunner(AsciiRunner):
         self.gate.release()
 
     def execute(self, step: StepPlan) -> StepResult:
+        self.arrived.set()
         if not self.is_open and not self.gate.acquire(timeout=TIMEOUT_S):
             message = "nobody opened the gate"
             raise TimeoutError(message)

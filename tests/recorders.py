@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from nanoserve.runner.graph_recorder import Replay, ReplayRecorder
-from nanoserve.runner.native_recorder import NativeRecorder
+from nanoserve.runner.native_recorder import NativeRecorder, NativeReplay
 
 aten = torch.ops.aten
 HOST_SYNCS = {aten._local_scalar_dense.default, aten.nonzero.default, aten.equal.default}
@@ -95,7 +95,7 @@ class NoTorchOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 class WatchedNativeRecorder(NativeRecorder):
     """Fails if a step calls an operator of torch's, or writes where the tape knows nothing of."""
 
-    def record(self, run: Callable[[], None]) -> Replay:
+    def record(self, run: Callable[[], None]) -> NativeReplay:
         def watched() -> None:
             with NoTorchOperators() as torch_s:
                 run()
@@ -106,3 +106,11 @@ class WatchedNativeRecorder(NativeRecorder):
             assert strays == [], "made without new_result"
 
         return super().record(watched)
+
+
+class FullNativeRecorder(NativeRecorder):
+    """Has no memory for any step."""
+
+    def record(self, run: Callable[[], None]) -> NativeReplay:
+        message = "can't allocate memory"
+        raise MemoryError(message)

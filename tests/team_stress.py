@@ -2,7 +2,8 @@
 
 Run as `python -m tests.team_stress NUM_CORES NUM_PROGRAMS`: on that many of its cores, with a
 neighbour that never rests on one of them, each program is run by 2 to 4 threads in turn and
-compared with what one thread makes of it. Forks in between. Says how many differ.
+compared with what one thread makes of it. Forks in between. Says how many differ, and a dot
+for some that were run.
 """
 
 import os
@@ -65,7 +66,15 @@ def count_differences(programs: list[tuple[NativeProgram, Tensor]], num_runs: in
         num_different += not torch.equal(out, expected[run % len(programs)])
         if run % 500 == 0:
             fork()
+        if run % 20 == 0:
+            say(".")
     return num_different
+
+
+def say(text: str) -> None:
+    """Write at once: whoever waits for the end sees by it that there will be one."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def fork() -> None:
@@ -77,7 +86,7 @@ def fork() -> None:
 
 
 def main(num_cores: str, num_runs: str) -> None:
-    """Say `0 of 1000 differ`."""
+    """Say `0 of 1000 differ`, after the dots."""
     cores = sorted(os.sched_getaffinity(0))[: int(num_cores)]
     os.sched_setaffinity(0, cores)  # of this thread, and of those it will start
     torch.manual_seed(0)
@@ -87,7 +96,7 @@ def main(num_cores: str, num_runs: str) -> None:
     ) as neighbour:
         num_different = count_differences(programs, int(num_runs))
         neighbour.kill()
-    sys.stdout.write(f"{num_different} of {num_runs} differ\n")
+    say(f"{num_different} of {num_runs} differ\n")
 
 
 if __name__ == "__main__":

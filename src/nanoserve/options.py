@@ -222,7 +222,11 @@ class ServerOptions:
         None,
         "file with one API key a line; keys may also stand in NANOSERVE_API_KEYS, parted by commas",
     )
-    drain_seconds: float = _option(10.0, "how long running answers may go on after SIGTERM")
+    drain_seconds: float = _option(
+        10.0,
+        "how long running answers may go on after SIGTERM or Ctrl-C; another signal, a second "
+        "later or more, ends them at once",
+    )
     log_level: str = _option("warning", "debug, info, warning or error")
 
     def __post_init__(self) -> None:
@@ -271,7 +275,7 @@ def _at_least(name: str, value: int | None, low: int) -> None:
 
 def _within(name: str, value: float | None, high: float) -> None:
     if value is not None and not 0.0 < value <= high:
-        _refuse(name, value, f"above 0 and at most {high:,g}")
+        _refuse(name, value, f"above 0 and at most {high:,.10g}")
 
 
 def _refuse(name: str, value: object, allowed: str) -> None:

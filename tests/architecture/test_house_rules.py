@@ -2,7 +2,10 @@
 
 import ast
 from collections import Counter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 import nanoserve
 
@@ -40,6 +43,29 @@ def test_functions_stay_short() -> None:
     assert too_long == []
 
 
+def test_no_modules_import_each_other() -> None:
+    """Not even where a function imports: what two modules need of each other is a third's."""
+    imports = {_dotted(path): _imported(path) for path in MODULES}
+
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_reasons_of_errors_have_one_wording() -> None:
+    """Only `error_reasons` reads what the system says of an error."""
+    readers = {
+        path.name
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr == "strerror"
+        if not (isinstance(node.value, ast.Name) and node.value.id == "os")
+    }
+
+    assert readers == {"error_reasons.py"}
+
+
 def test_sub_packages_export_nothing() -> None:
     """Sub-packages' `__init__` hold a docstring and nothing else."""
     for path in PACKAGE.glob("*/__init__.py"):
@@ -53,3 +79,16 @@ def test_public_names_exist() -> None:
     """Every name in `__all__` can be imported, and no other is promised."""
     assert all(getattr(nanoserve, name) is not None for name in nanoserve.__all__)
     assert nanoserve._HOME.keys() == set(nanoserve.__all__) - {"__version__"}
+
+
+def _dotted(path: Path) -> str:
+    return ".".join(("nanoserve", *path.relative_to(PACKAGE).with_suffix("").parts))
+
+
+def _imported(path: Path) -> set[str]:
+    """Return the modules that one names, wherever in it the import stands."""
+    return {
+        node.module
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module is not None
+    }

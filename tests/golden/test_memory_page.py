@@ -19,6 +19,7 @@ from nanoserve.plan.capture_axes import MIXED_TOKENS
 from nanoserve.plan.capture_cost import native_arena_bytes
 from nanoserve.plan.capture_plan import CapturePlan, CaptureRequest, plan_capture
 from nanoserve.plan.kv_plan import kv_budget_bytes, kv_bytes_per_token
+from nanoserve.plan.load_peak import plan_load
 from nanoserve.plan.memory_budget import REMAINDER, MemoryReading
 from nanoserve.plan.weight_plan import plan_weights
 from nanoserve.spec.model_spec import ModelSpec
@@ -61,6 +62,7 @@ def smollm2_lines() -> dict[str, int]:
         "head_weights": head_weights,
         "int8_bytes": plan_weights(SMOLLM2, "bfloat16", "int8", is_packed=True).num_bytes,
         "int4_bytes": plan_weights(SMOLLM2, "bfloat16", "int4", is_packed=True).num_bytes,
+        **load_lines(SMOLLM2, "measuring_bytes", "packing_bytes", "first_start_bytes"),
         "token_bytes": kv_bytes_per_token(SMOLLM2, 4),
         "int8_token_bytes": kv_bytes_per_token(SMOLLM2, 4, "int8"),
         "fp8_token_bytes": kv_bytes_per_token(SMOLLM2, 4, "fp8"),
@@ -74,6 +76,17 @@ def smollm2_lines() -> dict[str, int]:
     }
     del lines["scores_bytes"]
     return {f"smollm2.{name}": value for name, value in lines.items()}
+
+
+def load_lines(spec: ModelSpec, *names: str) -> dict[str, int]:
+    weights = plan_weights(spec, "bfloat16", "int4", is_packed=True)
+    load = plan_load(spec, weights, weights.num_bytes)
+    lines = {
+        "measuring_bytes": load.measuring_bytes,
+        "packing_bytes": load.packing_bytes,
+        "first_start_bytes": load.peak_bytes,
+    }
+    return {name: lines[name] for name in names}
 
 
 def native_lines() -> dict[str, int]:
@@ -106,6 +119,7 @@ def llama_lines() -> dict[str, int]:
         "weight_bytes": plan.weight_bytes,
         "tied_embedding_bytes": embedding_bytes,
         "tied_embedding_blocks": embedding_bytes // pool.block_bytes,
+        **load_lines(LLAMA_32_1B, "measuring_bytes", "packing_bytes"),
         "token_bytes": kv_bytes_per_token(LLAMA_32_1B, 2),
         "int8_token_bytes": kv_bytes_per_token(LLAMA_32_1B, 2, "int8"),
         "fp8_token_bytes": kv_bytes_per_token(LLAMA_32_1B, 2, "fp8"),

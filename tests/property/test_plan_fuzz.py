@@ -84,7 +84,9 @@ def test_a_config_with_one_key_of_anything(preset: Any, key: str, value: Any) ->
 
 @given(st.binary(max_size=200))
 @settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_any_bytes_as_a_config_or_a_workload(tmp_path: Path, content: bytes) -> None:
     """A file of anything is read or refused."""

@@ -76,7 +76,9 @@ def serving(engine: AsyncEngine, api_keys: Sequence[str] = (), **context: Any) -
     listener = socket.create_server(("127.0.0.1", 0), backlog=512)
     port = listener.getsockname()[1]
     app = build_app(make_context(engine, **context), api_keys)
-    server = _ThreadServer(make_config(app, "critical"))
+    config = make_config(app, "critical")
+    config.timeout_keep_alive = int(TIMEOUT_S)  # however long a test is kept from its next call
+    server = _ThreadServer(config)
     engine.start()
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
     thread.start()

@@ -2,12 +2,18 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.builders import GatedRunner, expected_text, make_engine, make_limits, wait_for
+from tests.builders import (
+    TIMEOUT_S,
+    GatedRunner,
+    expected_text,
+    make_engine,
+    make_limits,
+    wait_for,
+)
 from tests.socket.conftest import Served
 
 Serve = Callable[..., Served]
@@ -154,21 +160,19 @@ def test_stop_id_waits_for_min_tokens(served: Served) -> None:
     assert text[2] not in waited["text"]
 
 
-def _has_in_flight(served: Served, count: int) -> bool:
-    return served.engine.num_in_flight == count
-
-
 def test_urgent_calls_go_first(serve_in_thread: Serve) -> None:
     """Of the waiting, the one with the lowest priority number is answered next."""
     runner = GatedRunner()
     served = serve_in_thread(make_engine(runner, make_limits(max_num_seqs=1)))
-    calls = {"a": 0, "b": 5, "c": -5, "d": 1}
+
+    def ask(prompt: str, priority: int) -> None:
+        served.post("/v1/completions", prompt=prompt, max_tokens=2, priority=priority)
 
     with ThreadPoolExecutor(4) as pool:
-        for count, (prompt, priority) in enumerate(calls.items(), start=1):
-            body = {"prompt": prompt, "max_tokens": 2, "priority": priority}
-            pool.submit(served.post, "/v1/completions", **body)
-            wait_for(served.engine, partial(_has_in_flight, served, count))
+        pool.submit(ask, "a", 0)
+        assert runner.arrived.wait(TIMEOUT_S)  # with "a", which has the only place
+        for prompt, priority in {"b": 5, "c": -5, "d": 1}.items():
+            pool.submit(ask, prompt, priority)
         wait_for(served.engine, lambda: served.engine.stats().gauges.num_waiting == 3)
         runner.open()
 

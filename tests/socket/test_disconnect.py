@@ -118,11 +118,13 @@ def test_200_vanishing_clients_leave_nothing(serve_in_thread: Serve) -> None:
             read_until(connection, b"data: ", 1)
         vanish(connection, reset=i % 3 == 0)
 
-    assert served.engine.wait_until_idle(TIMEOUT_S)
-    stats = served.engine.stats()
-    assert stats.gauges.num_used_blocks == 0
-    assert stats.gauges.num_waiting == 0
+    def is_empty() -> bool:
+        gauges = served.engine.stats().gauges
+        return (gauges.num_used_blocks, gauges.num_waiting) == (0, 0)
+
     assert served.http.post("/v1/completions", json={"prompt": "hi"}).status_code == 200
+    # Not at the first idle moment: the last of the crowd may still be on their way in.
+    wait_for(served.engine, lambda: served.engine.num_in_flight == 0 and is_empty())
 
 
 def test_client_that_leaves_inside_its_body_is_no_fault(

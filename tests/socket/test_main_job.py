@@ -16,7 +16,7 @@ import httpx
 import openai
 import pytest
 
-from tests.native_kernels import FOUND
+from tests.native_kernels import HAS_NATIVE_STEPS
 
 COMMAND = [sys.executable, "-m", "nanoserve"]
 CAPITAL = "The capital of France is"
@@ -64,7 +64,7 @@ def start(*arguments: str) -> Server:
 def stop(server: Server, number: int = signal.SIGINT) -> int:
     server.process.send_signal(number)
     with server.process:
-        return server.process.wait(timeout=60)
+        return server.process.wait(timeout=ANSWER_TIMEOUT_S)
 
 
 @pytest.fixture(scope="session")
@@ -137,7 +137,7 @@ def test_health_and_memory_show_the_boot(server: Server) -> None:
     health = get(f"{server.url}/health").json()
     memory = get(f"{server.url}/memory").json()
 
-    decode_mode = "eager" if FOUND is None else "captured"
+    decode_mode = "captured" if HAS_NATIVE_STEPS else "eager"
     assert (health["status"], health["boot"]["decode_mode"]) == ("ok", decode_mode)
     assert (health["loop"]["steps"]["decode"]["replayed"] > 0) == (decode_mode == "captured")
     blocks = health["loop"]["blocks"]
@@ -246,7 +246,7 @@ def test_chat_command_streams_an_answer(server: Server) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=ANSWER_TIMEOUT_S,
     )
 
     assert "Paris" in result.stdout
@@ -260,7 +260,7 @@ def test_bench_command_reports_rates(server: Server) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=ANSWER_TIMEOUT_S,
     )
 
     assert re.search(r"output +\d+\.\d tokens/s", result.stdout)
@@ -287,7 +287,11 @@ def test_trace_file_that_cannot_be_written_is_said_before_the_boot(tmp_path: Pat
 
 def run_serve(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, "serve", *arguments], capture_output=True, text=True, timeout=60, check=False
+        [*COMMAND, "serve", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=ANSWER_TIMEOUT_S,
+        check=False,
     )
 
 

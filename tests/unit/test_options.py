@@ -24,7 +24,7 @@ from nanoserve.options import EngineOptions, ServerOptions
         ({"threads": 0}, "--threads"),
         ({"target_itl_ms": 0.0}, "--target-itl-ms"),
         ({"target_itl_ms": float("nan")}, "--target-itl-ms"),
-        ({"target_itl_ms": 1e12}, "--target-itl-ms"),
+        ({"target_itl_ms": 1e12}, "--target-itl-ms .* at most 3,600,000"),
         ({"threads": 1025}, "--threads"),
         ({"threads": True}, "--threads is True; it must be"),
         ({"num_blocks": 1.5}, "--num-blocks"),

@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nanoserve.errors import OptionError
-from nanoserve.options import DEFAULT_CAPTURE_LIMIT
+from nanoserve.options import DEFAULT_CAPTURE_LIMIT, Device
 
+_MAX_REPEAT = 1000  # boots: hours
 _MAX_COUNT = 10**12  # of requests or tokens: more than any machine's
 
 
@@ -17,7 +18,10 @@ def _option(default: Any, text: str) -> Any:
 class BootBenchOptions:
     """What `nanoserve bench boot` plans and boots; `help` of each field is its meaning."""
 
-    num_heads: int | None = _option(None, "query heads, instead of those of a model's headers")
+    device: Device = _option("auto", "whose recordings: cpu, cuda, or auto (cuda if there is one)")
+    num_heads: int | None = _option(
+        None, "query heads, instead of those of a model's headers; with --device cuda"
+    )
     max_num_seqs: str = _option("8,16,32,64,256", "requests at once, with commas between")
     max_model_len: str = _option("2048,4096,8192", "longest requests in tokens, with commas")
     capture_limit: int = _option(DEFAULT_CAPTURE_LIMIT, "most graphs held at once")
@@ -40,6 +44,9 @@ class BootBenchOptions:
             if value is not None and value < low:
                 message = f"{flag} is {value}; it must be at least {low}."
                 raise OptionError(message)
+        if self.repeat > _MAX_REPEAT:
+            message = f"--repeat is {self.repeat:,}; it must be at most {_MAX_REPEAT:,}."
+            raise OptionError(message)
 
     @property
     def request_counts(self) -> tuple[int, ...]:

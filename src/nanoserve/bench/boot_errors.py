@@ -26,6 +26,7 @@ from nanoserve.bench.boot_predict import (
     predict_weights,
     weights_around,
 )
+from nanoserve.error_reasons import reason_of
 from nanoserve.errors import CorruptFileError, OptionError
 from nanoserve.units import GIB
 
@@ -134,10 +135,10 @@ def read_records(path: Path, advice: str = _RECORDS_ADVICE) -> tuple[dict[str, A
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        message = f"{path} cannot be read: {error.strerror or error}. {advice}"
+        message = f"{path} cannot be read: {reason_of(error)}. {advice}"
         raise OptionError(message) from None
     except UnicodeDecodeError as error:
-        raise CorruptFileError(str(path), f"it is no text ({error}).") from None
+        raise CorruptFileError(str(path), f"{reason_of(error)}.") from None
     return tuple(
         _record(line, number, path) for number, line in enumerate(lines, 1) if line.strip()
     )
@@ -237,7 +238,8 @@ def _record(line: str, number: int, path: Path) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise CorruptFileError(str(path), f"line {number} is not JSON ({error}).") from None
+        where = f", column {error.colno:,}" if isinstance(error, json.JSONDecodeError) else ""
+        raise CorruptFileError(str(path), f"line {number}{where} is not JSON.") from None
     if not isinstance(value, dict):
         raise CorruptFileError(str(path), f"line {number} holds no object.")
     return value

@@ -28,7 +28,7 @@ class BootFailedError(NanoserveError):
 
 
 def measure_boots(model: str, asked: BootBenchOptions) -> tuple[BootReport, ...]:
-    """Boot a model `asked.repeat` times, one after another.
+    """Boot a model `asked.repeat` times on the device asked for, one after another.
 
     Raises:
         OptionError: The engine cannot be asked for this.
@@ -36,6 +36,7 @@ def measure_boots(model: str, asked: BootBenchOptions) -> tuple[BootReport, ...]
     """
     options = EngineOptions(
         model=model,
+        device=asked.device,
         max_num_seqs=asked.request_counts[0],
         max_model_len=asked.lengths[0],
         capture_limit=asked.capture_limit,

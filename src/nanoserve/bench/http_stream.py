@@ -10,6 +10,8 @@ import time
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from nanoserve.error_reasons import reason_of
+
 # With the start of its line, which no JSON holds: an answer may have [DONE] in its text.
 _DONE = (b"\ndata: [DONE]", b"\ndata:[DONE]")
 _TAIL_BYTES = 32  # holds [DONE] and the end of a chunked body behind it
@@ -97,7 +99,7 @@ async def post_stream(
     except TimeoutError:
         answer.problem = f"no end of the answer within {timeout_s:g} s"
     except OSError as error:
-        answer.problem = f"no connection: {error.strerror or error}"
+        answer.problem = f"no connection: {reason_of(error)}"
     return answer
 
 

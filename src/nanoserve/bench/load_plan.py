@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from nanoserve.bench.serve_bench_options import ServeBenchOptions, parse_range
+from nanoserve.error_reasons import reason_of
 from nanoserve.errors import OptionError
 
 TOKEN_IDS = range(1000, 30000)  # ordinary tokens in every vocabulary we serve
@@ -118,10 +119,9 @@ def read_lengths(path: Path) -> list[tuple[int, int]]:
         OptionError: The file cannot be read, or a line has no such numbers; names the line.
     """
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or error
-        message = f"--length-file {path} cannot be read: {reason}. {_LENGTHS_ADVICE}"
+        message = f"--length-file {path} cannot be read: {reason_of(error)}. {_LENGTHS_ADVICE}"
         raise OptionError(message) from None
     is_json = bool(lines) and lines[0].lstrip().startswith("{")
     rows = _json_rows(lines) if is_json else csv.DictReader(lines, skipinitialspace=True)

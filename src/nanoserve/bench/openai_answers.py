@@ -28,9 +28,8 @@ def check_url(url: str) -> str:
     """
     try:
         parsed = httpx.URL(url)
-    except (httpx.InvalidURL, ValueError) as error:
-        message = f"--url is {url!r}: {error}."
-        raise OptionError(message) from None
+    except (httpx.InvalidURL, ValueError):
+        parsed = httpx.URL()  # refused as one without a host is
     if parsed.scheme not in ("http", "https") or not parsed.host:
         message = f"--url is {url!r}; it must be like http://127.0.0.1:8000."
         raise OptionError(message)

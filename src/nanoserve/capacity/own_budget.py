@@ -7,6 +7,14 @@ facts that a boot would ask of the device.
 from dataclasses import dataclass, replace
 
 from nanoserve.capacity.block_cost import BlockCost
+from nanoserve.capacity.budget_line import (
+    KEPT_BACK,
+    LEFT_OVER,
+    POOL,
+    BudgetLine,
+    StageBudget,
+    pool_formula,
+)
 from nanoserve.capacity.interval import Interval
 from nanoserve.capacity.own_formats import (
     has_native_ops,
@@ -17,14 +25,6 @@ from nanoserve.capacity.own_formats import (
 from nanoserve.capacity.plan_choices import PlanChoices
 from nanoserve.capacity.plan_query import PlanQuery
 from nanoserve.capacity.rank_weights import RankWeights, bytes_formula
-from nanoserve.capacity.stage_budget import (
-    KEPT_BACK,
-    LEFT_OVER,
-    POOL,
-    BudgetLine,
-    StageBudget,
-    pool_formula,
-)
 from nanoserve.errors import DoesNotFitError, OptionError
 from nanoserve.options import EngineOptions
 from nanoserve.plan.backend_facts import BackendFacts

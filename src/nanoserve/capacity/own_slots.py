@@ -6,8 +6,8 @@ default, and on a CPU a pool that follows them. So a search looks for the slots 
 
 from dataclasses import replace
 
+from nanoserve.capacity.budget_line import LEFT_OVER
 from nanoserve.capacity.plan_answer import PlanAnswer, answer
-from nanoserve.capacity.stage_budget import LEFT_OVER
 from nanoserve.errors import NanoserveError
 
 MAX_SLOTS = 1 << 16

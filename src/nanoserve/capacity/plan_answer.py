@@ -8,6 +8,7 @@ the engine `launch_command`.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from nanoserve.capacity.budget_line import BudgetLine, StageBudget
 from nanoserve.capacity.interval import Interval
 from nanoserve.capacity.launch_command import command_notes, launch_command
 from nanoserve.capacity.plan_choices import PlanChoices, cached_shape, choose_plan
@@ -25,7 +26,7 @@ from nanoserve.capacity.pool_capacity import (
 )
 from nanoserve.capacity.rank_weights import RankWeights, rank_weights
 from nanoserve.capacity.speed_bounds import DecodeFloor, PrefillBound, decode_floor, prefill_bound
-from nanoserve.capacity.stage_budget import BudgetLine, StageBudget, stage_budget, utilization_of
+from nanoserve.capacity.stage_budget import stage_budget, utilization_of
 from nanoserve.plan.kv_layout import (
     full_bytes_per_token,
     growing_bytes_per_token,

@@ -5,8 +5,8 @@ Pure, so that a picture can be tested without drawing it; who draws is `cli.plan
 
 from dataclasses import dataclass
 
+from nanoserve.capacity.budget_line import POOL
 from nanoserve.capacity.plan_answer import PlanAnswer
-from nanoserve.capacity.stage_budget import POOL
 
 _SHORTEST = 256  # tokens of the first length looked at
 _LENGTHS_PER_DOUBLING = 4

@@ -6,10 +6,10 @@ Knows no arithmetic: every figure is the answer's.
 
 from collections.abc import Iterator
 
+from nanoserve.capacity.budget_line import KEPT_BACK, BudgetLine
 from nanoserve.capacity.interval import Interval
 from nanoserve.capacity.plan_answer import PlanAnswer
 from nanoserve.capacity.pool_capacity import HEADROOM
-from nanoserve.capacity.stage_budget import KEPT_BACK, BudgetLine
 from nanoserve.units import GIB, KIB, MIB, format_bytes
 
 _ENGINES = {

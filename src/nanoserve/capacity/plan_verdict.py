@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Literal
 
+from nanoserve.capacity.budget_line import StageBudget
 from nanoserve.capacity.plan_choices import PlanChoices
 from nanoserve.capacity.pool_capacity import WorkloadFit
-from nanoserve.capacity.stage_budget import StageBudget
 from nanoserve.units import format_bytes
 
 Verdict = Literal["does not load", "loads, cannot serve", "serves"]
@@ -54,8 +54,19 @@ def judge(
         return "loads, cannot serve", (
             f"the workload's {length:,} tokens are past the longest request, {max_model_len:,}"
         )
-    count = f"{fit.p95.mid:,} requests of {length:,} tokens fit at once"
-    slots = choices.max_num_seqs if stage.is_reserved else LEAST_REQUESTS
-    if fit.p95.mid < min(LEAST_REQUESTS, slots):
-        return "loads, cannot serve", f"{count}, fewer than {LEAST_REQUESTS}"
-    return "serves", count
+    slots, fitting = choices.max_num_seqs, fit.p95.mid
+    if fitting < min(LEAST_REQUESTS, slots if stage.is_reserved else LEAST_REQUESTS):
+        return "loads, cannot serve", (
+            f"{fitting:,} requests of {length:,} tokens fit at once, fewer than {LEAST_REQUESTS}"
+        )
+    return "serves", _served(slots, fitting, length)
+
+
+def _served(slots: int, fitting: int, length: int) -> str:
+    """Return how many requests are served at once: no more than the engine has slots."""
+    if fitting <= slots:
+        return f"{fitting:,} requests of {length:,} tokens fit at once"
+    return (
+        f"{slots:,} requests of {length:,} tokens run at once, the slots of --max-num-seqs; "
+        f"{fitting:,} fit, so it may be raised"
+    )

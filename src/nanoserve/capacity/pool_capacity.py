@@ -6,10 +6,10 @@ The least stage decides. What one request costs in a pool is `cache_cost`.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nanoserve.capacity.budget_line import StageBudget
 from nanoserve.capacity.cache_cost import CacheCost
 from nanoserve.capacity.interval import Interval
 from nanoserve.capacity.plan_choices import PlanChoices
-from nanoserve.capacity.stage_budget import StageBudget
 from nanoserve.plan.formula import Formula, compute
 
 LEAST_LENGTH = 1024  # tokens; a length chosen for the asker is a multiple of it

@@ -7,9 +7,9 @@ every weight with every token. Real engines reach 50 to 85 % of either.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nanoserve.capacity.budget_line import StageBudget
 from nanoserve.capacity.plan_choices import PlanChoices
 from nanoserve.capacity.plan_query import PlanQuery
-from nanoserve.capacity.stage_budget import StageBudget
 from nanoserve.plan.formula import Formula, Number, compute
 from nanoserve.plan.kv_layout import kv_request_bytes
 from nanoserve.spec.model_shape import LayerShape, ModelShape

@@ -4,10 +4,16 @@ Owns which term comes off which share. The terms are `engine_memory`'s and `rank
 how many requests a pool holds is `cache_cost`.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from nanoserve.capacity.cache_cost import CacheCost
+from nanoserve.capacity.budget_line import (
+    KEPT_BACK,
+    NOTHING,
+    POOL,
+    BudgetLine,
+    StageBudget,
+    pool_formula,
+)
 from nanoserve.capacity.engine_formulas import (
     GRAPHS,
     activation_formula,
@@ -27,63 +33,8 @@ from nanoserve.capacity.plan_choices import PlanChoices, stage_cost, stage_shape
 from nanoserve.capacity.plan_query import PlanQuery
 from nanoserve.capacity.rank_weights import LAYOUT, RankWeights
 from nanoserve.capacity.recorded_graphs import graph_bytes
-from nanoserve.plan.formula import Formula, Number, compute
+from nanoserve.plan.formula import compute
 from nanoserve.spec.model_shape import ModelShape
-
-POOL = "KV pool"
-KEPT_BACK = "kept back"
-LEFT_OVER = "left over"  # beside a pool that follows the slots
-_NOTHING = Interval.exactly(0)
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetLine:
-    """One part of a GPU's memory.
-
-    Attributes:
-        name: What it is.
-        size: Its bytes.
-        formula: How the likely figure comes about; None where it is what is left.
-        is_inside: Whether it comes off the budget; else it must fit in what is kept back.
-    """
-
-    name: str
-    size: Interval
-    formula: Formula | None = None
-    is_inside: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class StageBudget:
-    """The memory of one GPU of a stage.
-
-    Attributes:
-        weights: What the rank holds.
-        shape: The model with the layers of this stage alone.
-        total_bytes: The GPU's memory.
-        lines: Its parts in the order subtracted, the pool last; those inside sum to the total.
-        pool: What is left for keys, values and states; negative where nothing is.
-        cost: What requests cost in it.
-        is_reserved: Whether the pool has room for every slot's longest request, and no more.
-        refusal: What the engine says where it refuses to start so; empty where it starts, or
-            where nobody could ask it.
-    """
-
-    weights: RankWeights
-    shape: ModelShape
-    total_bytes: int
-    lines: tuple[BudgetLine, ...]
-    pool: Interval
-    cost: CacheCost
-    is_reserved: bool = False
-    refusal: str = ""
-
-    @property
-    def usable_bytes(self) -> int:
-        """What the engine may hold: the total less what is kept back."""
-        return self.total_bytes - sum(
-            line.size.mid for line in self.lines if line.name == KEPT_BACK
-        )
 
 
 def stage_budget(query: PlanQuery, choices: PlanChoices, weights: RankWeights) -> StageBudget:
@@ -162,9 +113,9 @@ def _divide_vllm(
     pool = pool_bytes(profile, requested, 0, held, non_torch.size, graphs.size)
     inside = Interval(without.high - pool.high, without.mid - pool.mid, without.low - pool.low)
     lines = [kept_back, *weights, activation, non_torch]
-    if inside != _NOTHING:
+    if inside != NOTHING:
         lines.append(BudgetLine(GRAPHS, inside, graphs.formula if inside.mid else None))
-    return _with_pool(query, lines, pool, graphs if inside == _NOTHING else None)
+    return _with_pool(query, lines, pool, graphs if inside == NOTHING else None)
 
 
 def _divide_sglang(
@@ -249,7 +200,7 @@ def _terms(query: PlanQuery, load: EngineLoad) -> tuple[BudgetLine, BudgetLine, 
 
 
 def _left(query: PlanQuery, lines: list[BudgetLine]) -> Interval:
-    held = _NOTHING
+    held = NOTHING
     for line in lines:
         held = held + line.size
     return held.taken_from(query.gpu.memory_bytes)
@@ -259,16 +210,8 @@ def _with_pool(
     query: PlanQuery, lines: list[BudgetLine], pool: Interval, graphs: BudgetLine | None
 ) -> tuple[BudgetLine, ...]:
     """Return the lines that are anything, what must fit in the reserve, and the pool."""
-    kept = [line for line in lines if line.size != _NOTHING]
+    kept = [line for line in lines if line.size != NOTHING]
     formula = pool_formula(query.gpu.memory_bytes, kept)
-    if graphs is not None and graphs.size != _NOTHING:
+    if graphs is not None and graphs.size != NOTHING:
         kept.append(graphs)
     return (*kept, BudgetLine(POOL, pool, formula))
-
-
-def pool_formula(total_bytes: int, lines: Iterable[BudgetLine]) -> Formula:
-    """Return the pool as what the lines before it leave."""
-    symbols: dict[str, Number] = {"total": total_bytes}
-    for line in lines:
-        symbols[line.name.replace(" ", "_")] = line.size.mid
-    return compute(POOL, " - ".join(symbols), "bytes", symbols)

@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from nanoserve.cli.log_source import read_metrics_page, read_tail
+from nanoserve.error_reasons import reason_of
 from nanoserve.errors import OptionError
 from nanoserve.explain.explain import ExplainedRow, Explanation, explain_log
 from nanoserve.explain.explain_load import LoadExplanation, explain_load
@@ -117,7 +118,7 @@ def _read(path: str) -> tuple[bytes, int]:
         with Path(path).open("rb") as file:
             return read_tail(file)
     except OSError as error:
-        message = f"{path} cannot be read: {error.strerror or error}. Give a file, or - for stdin."
+        message = f"{path} cannot be read: {reason_of(error)}. Give a file, or - for stdin."
         raise OptionError(message) from error
 
 

@@ -8,6 +8,7 @@ from typing import BinaryIO
 from urllib.parse import SplitResult, urlsplit
 
 from nanoserve.bench.client_key import key_headers
+from nanoserve.error_reasons import reason_of
 from nanoserve.errors import OptionError
 from nanoserve.explain.log_text import MAX_BYTES
 
@@ -57,7 +58,9 @@ def read_metrics_page(url: str) -> str:
         response = connection.getresponse()
         content = response.read(_MAX_PAGE_BYTES)
     except (OSError, http.client.HTTPException) as error:
-        message = f"{url} cannot be read: {error}. Is the server there, and its port right?"
+        message = (
+            f"{url} cannot be read: {reason_of(error)}. Is the server there, and its port right?"
+        )
         raise OptionError(message) from error
     except ValueError:  # it quotes the key
         message = "The key in NANOSERVE_API_KEY cannot be sent: it is not printable ASCII."

@@ -12,8 +12,9 @@ from nanoserve import __version__
 from nanoserve.bench.boot_bench_options import BootBenchOptions
 from nanoserve.bench.serve_bench_options import ServeBenchOptions
 from nanoserve.cli.compare_options import VARIED, CompareOptions
-from nanoserve.cli.option_flags import accepts_options, pick_options
+from nanoserve.cli.option_flags import accepts_options, number_option, pick_options
 from nanoserve.cli.plan_options import PlanOptions, SearchOptions
+from nanoserve.error_reasons import reason_of
 from nanoserve.errors import NanoserveError, OptionError
 from nanoserve.options import DEFAULT_MODEL, EngineOptions, ServerOptions
 
@@ -54,8 +55,12 @@ def serve(model: ModelArgument = DEFAULT_MODEL, **values: object) -> None:
 def chat(
     url: Annotated[str, typer.Option(help="Where the server listens.")] = "http://127.0.0.1:8000",
     system: Annotated[str, typer.Option(help="System message to begin with.")] = "",
-    temperature: Annotated[float, typer.Option(help="0 always takes the likeliest token.")] = 0.7,
-    max_tokens: Annotated[int, typer.Option(help="Most tokens of one answer.")] = 512,
+    temperature: Annotated[
+        float, number_option("--temperature", float, "0 always takes the likeliest token.")
+    ] = 0.7,
+    max_tokens: Annotated[
+        int, number_option("--max-tokens", int, "Most tokens of one answer.")
+    ] = 512,
 ) -> None:
     """Talk to a running server; an empty line or Ctrl-D ends."""
     from nanoserve.cli.chat import ChatSession, run_chat
@@ -100,7 +105,8 @@ def explain(
         str | None, typer.Option(help="Plan this model for what the log lacks; as for `plan`.")
     ] = None,
     over_seconds: Annotated[
-        float, typer.Option(min=0, max=3600, help="Look at a URL twice, so far apart.")
+        float,
+        number_option("--over-seconds", float, "Look at a URL twice, so far apart.", (0, 3600)),
     ] = 0.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -205,13 +211,13 @@ def bench_boot(
     **values: object,
 ) -> None:
     """Print which decode shapes are captured and what that costs; --repeat boots MODEL too."""
-    from nanoserve.bench.bootbench import plan_cases, price_lines, wanted_lines, write_csv
-    from nanoserve.plan.capture_cost import SECONDS_PER_GRAPH
+    from nanoserve.bench.bootbench import capture_lines, plan_cases, write_csv
+    from nanoserve.cli.capture_device import capture_device
 
     options = pick_options(BootBenchOptions, values)
-    cases = plan_cases(model, options)
-    print("Shapes wanted and kept", *wanted_lines(cases), "", sep="\n")
-    print(f"Their price at {SECONDS_PER_GRAPH} s a graph", *price_lines(cases), sep="\n")
+    device = capture_device(options.device)
+    cases = plan_cases(model, options, device)
+    print(*capture_lines(cases, device), sep="\n")
     if options.csv is not None:
         write_csv(options.csv, cases)
     if options.repeat:
@@ -290,5 +296,5 @@ def main() -> None:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EIO):
             raise
-        print(f"nanoserve: what is printed cannot be written: {error.strerror}", file=sys.stderr)
+        print(f"nanoserve: what is printed cannot be written: {reason_of(error)}", file=sys.stderr)
         sys.exit(NanoserveError.exit_code)

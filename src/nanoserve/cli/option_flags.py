@@ -8,8 +8,8 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from nanoserve.cli.option_values import bytes_reader, value_reader
 from nanoserve.options import flag_name
-from nanoserve.units import parse_bytes
 
 T = TypeVar("T")
 
@@ -69,6 +69,15 @@ def pick_options(option_class: type[T], values: dict[str, Any]) -> T:
     return option_class(**{name: value for name, value in values.items() if name in names})
 
 
+def number_option(
+    flag: str, kind: type, text: str, bounds: tuple[float, float] | None = None
+) -> Any:
+    """Return a command's own option that takes a number, refused in our words."""
+    reader = value_reader(flag, kind, bounds)
+    assert reader is not None, f"{kind} is no number"  # noqa: S101
+    return typer.Option(flag, help=text, parser=reader.read, metavar=reader.metavar)
+
+
 @cache
 def _hints(option_class: type) -> dict[str, Any]:
     return get_type_hints(option_class)
@@ -78,9 +87,14 @@ def _parameter(option_class: type, field: Field[Any]) -> inspect.Parameter:
     hint = _hints(option_class)[field.name]
     flag = flag_name(field.name)
     declaration = f"{flag}/{negative_flag(field)}" if is_switch(field) else flag
-    parser = parse_bytes if field.name.endswith("_bytes") else None
-    metavar = "<bytes>" if parser else None
-    option = typer.Option(declaration, help=field.metadata["help"], parser=parser, metavar=metavar)
+    is_bytes = field.name.endswith("_bytes")
+    reader = bytes_reader(flag) if is_bytes else value_reader(flag, hint)
+    option = typer.Option(
+        declaration,
+        help=field.metadata["help"],
+        parser=None if reader is None else reader.read,
+        metavar=None if reader is None else reader.metavar,
+    )
     return inspect.Parameter(
         field.name,
         inspect.Parameter.KEYWORD_ONLY,

@@ -7,10 +7,10 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from nanoserve.capacity.budget_line import KEPT_BACK, LEFT_OVER
 from nanoserve.capacity.plan_answer import PlanAnswer
 from nanoserve.capacity.plan_chart import LengthFit, fit_by_length, missing_bytes, stack_parts
 from nanoserve.capacity.plan_table import headline
-from nanoserve.capacity.stage_budget import KEPT_BACK, LEFT_OVER
 from nanoserve.units import GIB
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from nanoserve.capacity.plan_answer import PlanAnswer
 from nanoserve.capacity.plan_formulas import formula_lines
 from nanoserve.capacity.plan_table import headline, plan_lines
 from nanoserve.cli.plan_drawing import draw_panels, draw_plan
+from nanoserve.error_reasons import reason_of
 from nanoserve.errors import OptionError
 
 FORMATS = (".png", ".svg", ".html")
@@ -84,7 +85,7 @@ def write_plot(plan: PlanAnswer, path: Path) -> None:
     try:
         path.write_bytes(picture)
     except OSError as error:
-        message = f"--plot {path} cannot be written: {error}"
+        message = f"--plot {path} cannot be written: {reason_of(error)}. Give a file in a folder."
         raise OptionError(message) from None
 
 

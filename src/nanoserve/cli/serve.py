@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from nanoserve import __version__
+from nanoserve.error_reasons import reason_of
 from nanoserve.errors import OptionError
 from nanoserve.options import EngineOptions, ServerOptions
 from nanoserve.plan.boot_info import boot_lines
@@ -144,7 +145,7 @@ def _bind_problem(host: str, port: int, error: OSError | UnicodeError) -> str:
         reason = os.strerror(error.errno) if error.errno else str(error)
         advice = "Stop what listens there, or choose another with --port (0 takes a free one)."
     else:
-        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        reason = reason_of(error)
         advice = "Check --host: 127.0.0.1 is this machine alone, 0.0.0.0 every network it is on."
     return f"Cannot listen on {host}:{port}: {reason}. {advice}"
 

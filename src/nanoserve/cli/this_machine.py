@@ -1,4 +1,4 @@
-"""What this machine has to serve with, asked without torch: its NVIDIA GPUs, or its memory."""
+"""What this machine has to serve with, asked without torch: its NVIDIA GPUs, or its CPU."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -44,13 +44,16 @@ def machine_memory() -> GpuSpec:
     except (OSError, NanoserveError) as error:
         message = f"this machine does not say what memory it has ({error}): give --gpu."
         raise NanoserveError(message) from None
+    spec = _renamed(custom_gpu(num_bytes), "this machine's memory", "free now")
+    return replace(spec, compute_capability="host", host_has=cpu_has())
+
+
+def cpu_has() -> frozenset[str]:
+    """Return what `processor_has` says, and whether native operators can be built."""
     from nanoserve.kernels.kernel_build import find_compiler  # plans for a named card do without
 
-    spec = _renamed(custom_gpu(num_bytes), "this machine's memory", "free now")
     has = processor_has(Path("/proc/cpuinfo"))
-    if find_compiler() is not None:
-        has |= {"native"}
-    return replace(spec, compute_capability="host", host_has=has)
+    return has if find_compiler() is None else has | {"native"}
 
 
 def processor_has(cpuinfo: Path) -> frozenset[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from nanoserve.engine.stats import Gauges
+from nanoserve.error_reasons import reason_of
 from nanoserve.errors import OptionError
 from nanoserve.sched.step import StepExecution, StepMode, StepPlan
 
@@ -154,8 +155,7 @@ def open_step_trace(path: str) -> StepTraceFile:
     try:
         file.write_text("")
     except (OSError, ValueError) as error:  # a path may hold what no system takes
-        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        message = f"--trace-file {path!r} cannot be written: {reason}. Name another file."
+        message = f"--trace-file {path!r} cannot be written: {reason_of(error)}. Name another file."
         raise OptionError(message) from error
     return StepTraceFile(file)
 

@@ -1,4 +1,10 @@
-"""How each engine spells the options that decide about memory. Data alone."""
+"""How each engine spells the options that decide about memory, and what their formats take."""
+
+from fractions import Fraction
+
+from nanoserve.spec.kv_format import find_kv_format
+
+_HEAD_DIM = 256  # whole blocks of every format
 
 _FLAGS = {
     "vllm": {
@@ -54,3 +60,18 @@ def engine_flag(engine: str | None, option: str, value: float | None = None) -> 
     """
     pattern = _FLAGS[engine or "vllm"].get(option)
     return None if pattern is None else pattern.format(value)
+
+
+def eight_bit_share(engine: str | None) -> Fraction | None:
+    """Return what keys and values take in 8 bits, scales included, of what they take in 16.
+
+    None where the engine has no flag for it.
+
+    Example: 1/2 of vLLM's fp8, 17/32 of llama.cpp's q8_0.
+    """
+    flag = engine_flag(engine, "eight bits")
+    if flag is None:
+        return None
+    name = flag.split()[-1]  # each such flag ends with its format
+    in_sixteen = find_kv_format("bf16").head_bytes(_HEAD_DIM)
+    return Fraction(find_kv_format(name).head_bytes(_HEAD_DIM), in_sixteen)

@@ -4,7 +4,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from nanoserve.explain.engine_flags import engine_flag
+from nanoserve.explain.engine_flags import eight_bit_share, engine_flag
 from nanoserve.explain.preemption import (
     HEADROOM,
     LoadDiagnosis,
@@ -161,19 +161,16 @@ def _twice_the_pool(metrics: ServingMetrics) -> Fix | None:
 
 
 def _eight_bits(metrics: ServingMetrics, diagnosis: LoadDiagnosis) -> Fix | None:
-    """Halve what each request holds; whether it has 16 bits today, no metric says.
-
-    llama.cpp's q8_0 keeps a scale of 16 bits for 32 values: 8.5 bits each.
-    """
-    change = engine_flag(metrics.engine, "eight bits")
-    if change is None or metrics.pool_usage is None:
+    """Halve what each request holds; whether it has 16 bits today, no metric says."""
+    change, share = engine_flag(metrics.engine, "eight bits"), eight_bit_share(metrics.engine)
+    if change is None or share is None or metrics.pool_usage is None:
         return None
-    is_scaled = metrics.engine == "llama.cpp"
-    more = 16 / 8.5 if is_scaled else 2.0
-    times = f"{more:.2f} times" if is_scaled else "twice"
-    tokens = "" if metrics.pool_tokens is None else f", {int(more * metrics.pool_tokens):,} tokens,"
+    times = "twice" if 2 * share == 1 else f"{float(1 / share):.2f} times"
+    tokens = ""
+    if metrics.pool_tokens is not None:
+        tokens = f", {math.floor(metrics.pool_tokens / share):,} tokens,"
     effect = (
         f"the pool{tokens} holds {times} as much if keys and values have 16 bits now: "
-        f"{metrics.pool_usage / more:.0%} of it would be held"
+        f"{float(metrics.pool_usage * share):.0%} of it would be held"
     )
     return Fix(change, effect, 0)

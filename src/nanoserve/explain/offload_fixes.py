@@ -4,7 +4,9 @@ Its figures are sums over all cards, and a failed allocation is one card's: of s
 nothing is promised.
 """
 
-from nanoserve.explain.engine_flags import engine_flag
+import math
+
+from nanoserve.explain.engine_flags import eight_bit_share, engine_flag
 from nanoserve.explain.logged_boot import LoggedBoot
 from nanoserve.explain.suggested_fix import SIXTEEN_BIT, Fix
 from nanoserve.units import format_bytes
@@ -45,12 +47,13 @@ def shorter_context(boot: LoggedBoot) -> Fix | None:
 
 
 def half_the_cache(boot: LoggedBoot) -> Fix | None:
-    """Halve the cache's bytes, where it has 16 bits and half of it fits; q8_0 has 8.5."""
+    """Halve the cache's bytes, where it has 16 bits and about half of it fits."""
     need, room = _need(boot), _room(boot)
-    change = engine_flag(boot.engine, "eight bits")
-    if not need or room is None or change is None or boot.kv_cache_dtype not in SIXTEEN_BIT:
+    change, share = engine_flag(boot.engine, "eight bits"), eight_bit_share(boot.engine)
+    is_sixteen_bit = boot.kv_cache_dtype in SIXTEEN_BIT
+    if not is_sixteen_bit or not need or room is None or change is None or share is None:
         return None
-    held = need * 17 // 32
+    held = math.floor(need * share)
     if held > _FILL * room:
         return None
     effect = f"the cache takes {format_bytes(held)} of {format_bytes(room)}"

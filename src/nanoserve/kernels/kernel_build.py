@@ -13,6 +13,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from nanoserve.error_reasons import reason_of
 from nanoserve.errors import KernelError
 
 SOURCE_FOLDER = Path(__file__).parent / "csrc"
@@ -97,7 +98,7 @@ def build_kernels(architecture: str = NATIVE) -> Path:
             built.replace(plan.library_path)
     except OSError as error:
         message = (
-            f"The cache {plan.library_path.parent} cannot be written: {error.strerror or error}. "
+            f"The cache {plan.library_path.parent} cannot be written: {reason_of(error)}. "
             "Set NANOSERVE_CACHE to a folder of yours."
         )
         raise KernelError(message) from error

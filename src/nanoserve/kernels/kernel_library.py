@@ -63,6 +63,11 @@ class KernelLibrary:
         """Whether it multiplies bfloat16 without widening it first."""
         return bool(self._library.nanoserve_has_bf16_products())
 
+    @property
+    def num_recorded(self) -> int:
+        """Operators that the tape has taken down so far; 0 while none records."""
+        return 0 if self._tape is None else self._tape.num_ops
+
     def run(self, args: OpArgs, num_threads: int) -> None:
         """Run one operator; its pointers must stay valid until the return.
 

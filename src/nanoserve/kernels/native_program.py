@@ -35,6 +35,11 @@ class ProgramTape:
         self._results: list[tuple[int, int]] = []  # address and bytes of each
         self._owners: list[object] = []
 
+    @property
+    def num_ops(self) -> int:
+        """Operators so far."""
+        return len(self._kinds)
+
     def append(self, args: OpArgs) -> None:
         """Take down one operator; `args` may be used for another afterwards."""
         self._kinds.append(args.kind)
@@ -116,14 +121,17 @@ class NativeProgram:
     Attributes:
         ops: The operators.
         kinds: The kind of each.
+        starts: Where the arguments of each begin, in bytes.
+        words: All arguments; what is written here, the next run reads.
     """
 
     def __init__(self, kinds: list[int], starts: list[int], args: bytearray) -> None:
-        self.kinds = tuple(kinds)
+        self.kinds, self.starts = tuple(kinds), tuple(starts)
         self._args = (ctypes.c_char * len(args)).from_buffer_copy(args)
         base = ctypes.addressof(self._args)
         ops = [Op(kind, base + start) for kind, start in zip(kinds, starts, strict=True)]
         self.ops = (Op * len(ops))(*ops)
+        self.words = memoryview(self._args).cast("B").cast("Q")
 
     @property
     def num_bytes(self) -> int:

@@ -14,9 +14,17 @@ DTYPES = ("float32", "bfloat16", "float16", "int8", "float8_e4m3fn")
 
 
 class OpArgs(ctypes.Structure):
-    """Arguments of some operator; `kind` is its place in `csrc/api.cpp`."""
+    """Arguments of some operator.
+
+    Attributes:
+        kind: Its place in `csrc/api.cpp`.
+        row_fields: Fields that are a multiple of its number of rows.
+        request_fields: Fields that are the number of the step's requests.
+    """
 
     kind: ClassVar[int]
+    row_fields: ClassVar[tuple[str, ...]] = ("rows",)
+    request_fields: ClassVar[tuple[str, ...]] = ()
 
 
 class RmsNormArgs(OpArgs):
@@ -61,6 +69,8 @@ class PagedAttentionArgs(OpArgs):
     """Store K and V of a step, and attend over the pool."""
 
     kind = 3
+    row_fields = ("num_tokens",)
+    request_fields = ("num_requests",)
     _fields_ = (
         *((name, _POINTER) for name in ("q", "k", "v", "out", "k_pool", "v_pool")),
         *(
@@ -89,6 +99,7 @@ class AddArgs(OpArgs):
     """The sum of two tensors."""
 
     kind = 5
+    row_fields = ("count",)
     _fields_ = (
         *((name, _POINTER) for name in ("x", "delta", "out")),
         *((name, _INT) for name in ("count", "dtype")),
@@ -99,6 +110,7 @@ class WidenArgs(OpArgs):
     """A tensor in float32."""
 
     kind = 6
+    row_fields = ("count",)
     _fields_ = (
         *((name, _POINTER) for name in ("x", "out")),
         *((name, _INT) for name in ("count", "dtype")),
@@ -173,3 +185,15 @@ def pointer_offsets(args: type[OpArgs]) -> tuple[int, ...]:
     """Return where in the struct its pointers lie, in bytes."""
     fields = args._fields_
     return tuple(getattr(args, name).offset for name, kind, *_ in fields if kind is _POINTER)
+
+
+@cache
+def row_offsets(args: type[OpArgs]) -> tuple[int, ...]:
+    """Return where in the struct `row_fields` lie, in bytes."""
+    return tuple(getattr(args, name).offset for name in args.row_fields)
+
+
+@cache
+def request_offsets(args: type[OpArgs]) -> tuple[int, ...]:
+    """Return where in the struct `request_fields` lie, in bytes."""
+    return tuple(getattr(args, name).offset for name in args.request_fields)

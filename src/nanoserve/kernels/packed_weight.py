@@ -15,6 +15,7 @@ from nanoserve.kernels.panel_layout import (
     ITEM_BYTES,
     ITEM_INPUTS,
     PANEL_OUTPUTS,
+    ByteSource,
     PanelMemory,
     WeightFormat,
     packed_bytes,
@@ -98,7 +99,7 @@ def scratch_bytes(weight: PackedWeight, num_rows: int) -> int:
     return num_rows * (round_up(weight.in_size, 64) + BLOCK_BYTES * num_blocks)
 
 
-def pack(weight: Tensor, memory: PanelMemory | None = None) -> PackedWeight:
+def pack(weight: Tensor, memory: ByteSource | None = None) -> PackedWeight:
     """Pack [out_size, in_size] of a float dtype, losing nothing.
 
     Args:
@@ -114,12 +115,12 @@ def pack(weight: Tensor, memory: PanelMemory | None = None) -> PackedWeight:
         raise KernelError(message)
     format: WeightFormat = name  # type: ignore[assignment]
     out_size, in_size = weight.shape
-    padded = F.pad(weight, (0, -in_size % ITEM_INPUTS[format])).contiguous()
+    padded = _padded(weight, ITEM_INPUTS[format])
     data = to_panels(padded.view(_WORDS[ITEM_BYTES[format]]), memory)
     return PackedWeight(format, out_size, in_size, data, None, None, in_size)
 
 
-def pack_int8(values: Tensor, scales: Tensor, memory: PanelMemory | None = None) -> PackedWeight:
+def pack_int8(values: Tensor, scales: Tensor, memory: ByteSource | None = None) -> PackedWeight:
     """Pack int8 [out_size, in_size] with a scale, [out_size, groups], for each group of inputs.
 
     Raises:
@@ -127,7 +128,7 @@ def pack_int8(values: Tensor, scales: Tensor, memory: PanelMemory | None = None)
     """
     out_size, in_size = values.shape
     group_size = _group_size(in_size, scales)
-    padded = F.pad(values, (0, -in_size % ITEM_INPUTS["int8"])).contiguous()
+    padded = _padded(values, ITEM_INPUTS["int8"])
     stored = padded.view(torch.uint8) ^ INT8_OFFSET  # adds it, in two's complement
     data = to_panels(stored.view(torch.int32), memory)
     return PackedWeight(
@@ -136,7 +137,7 @@ def pack_int8(values: Tensor, scales: Tensor, memory: PanelMemory | None = None)
 
 
 def pack_int4(
-    values: Tensor, scales: Tensor, minimums: Tensor, memory: PanelMemory | None = None
+    values: Tensor, scales: Tensor, minimums: Tensor, memory: ByteSource | None = None
 ) -> PackedWeight:
     """Pack values of 0 to 15, uint8 [out_size, in_size], with a scale and a minimum per group.
 
@@ -145,7 +146,7 @@ def pack_int4(
     """
     out_size, in_size = values.shape
     group_size = _group_size(in_size, scales)
-    items = F.pad(values, (0, -in_size % ITEM_INPUTS["int4"])).view(out_size, -1, 2, 4)
+    items = _padded(values, ITEM_INPUTS["int4"]).view(out_size, -1, 2, 4)
     stored = (items[:, :, 0] | items[:, :, 1] << 4).contiguous()
     data = to_panels(stored.view(torch.int32).view(out_size, -1), memory)
     panels = scale_panels(scales, memory), scale_panels(minimums, memory)
@@ -153,7 +154,7 @@ def pack_int4(
 
 
 def quantize_int8(
-    weight: Tensor, group_size: int, memory: PanelMemory | None = None
+    weight: Tensor, group_size: int, memory: ByteSource | None = None
 ) -> PackedWeight:
     """Quantize a float weight, [out_size, in_size], to -127..127 with a scale per group.
 
@@ -171,7 +172,7 @@ def quantize_int8(
 
 
 def quantize_int4(
-    weight: Tensor, group_size: int = 32, memory: PanelMemory | None = None
+    weight: Tensor, group_size: int = 32, memory: ByteSource | None = None
 ) -> PackedWeight:
     """Quantize a float weight, [out_size, in_size], to 0..15 with scale and minimum per group.
 
@@ -211,6 +212,12 @@ def gather_rows(weight: PackedWeight, ids: Tensor) -> Tensor:
     if weight.minimums is not None:
         groups = groups + weight.minimums[panel, :, lane].float()[:, :, None]
     return groups.flatten(1)
+
+
+def _padded(rows: Tensor, multiple: int) -> Tensor:
+    """Return rows of whole items, filled up with zeros; not copied where they are so already."""
+    missing = -rows.shape[1] % multiple
+    return (F.pad(rows, (0, missing)) if missing else rows).contiguous()
 
 
 def _group_size(in_size: int, scales: Tensor) -> int:

@@ -6,7 +6,7 @@ knows nothing of what they stand for (see `packed_weight`).
 
 import contextlib
 import mmap
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -23,6 +23,14 @@ HUGE_PAGE_BYTES = 2 * MIB
 # An item is what a vector lane takes at once for one output: some inputs, in some bytes.
 ITEM_INPUTS = {"float32": 1, "float16": 1, "bfloat16": 2, "int8": 4, "int4": 8}
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 4, "int8": 4, "int4": 4}
+
+
+class ByteSource(Protocol):
+    """Gives memory for panels, and for their scales and minimums, in the order they are packed."""
+
+    def take(self, num_bytes: int) -> Tensor:
+        """Return uint8 of that many bytes, the caller's own."""
+        ...
 
 
 class PanelMemory:
@@ -64,7 +72,7 @@ def packed_bytes(out_size: int, in_size: int, format: WeightFormat, group_size: 
     return num_panels * PANEL_OUTPUTS * (item_bytes + num_scales * SCALE_BYTES)
 
 
-def to_panels(words: Tensor, memory: PanelMemory | None) -> Tensor:
+def to_panels(words: Tensor, memory: ByteSource | None) -> Tensor:
     """Return [out_size, items] as uint8 of [panels, items, PANEL_OUTPUTS]."""
     out_size, num_items = words.shape
     num_panels = ceil_div(out_size, PANEL_OUTPUTS)
@@ -81,7 +89,7 @@ def to_panels(words: Tensor, memory: PanelMemory | None) -> Tensor:
     return data
 
 
-def scale_panels(scales: Tensor, memory: PanelMemory | None) -> Tensor:
+def scale_panels(scales: Tensor, memory: ByteSource | None) -> Tensor:
     """Return [out_size, groups] as float16 [panels, groups, PANEL_OUTPUTS]."""
     words = scales.half().contiguous().view(torch.int16)
     return to_panels(words, memory).view(torch.float16).view(-1, scales.shape[1], PANEL_OUTPUTS)

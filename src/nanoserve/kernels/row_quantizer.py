@@ -20,7 +20,7 @@ _MAX_INT4 = 15
 _CUTS = tuple((low, high) for low in (0.0, 0.05, 0.1) for high in (0.0, 0.05, 0.1))
 _NUM_FITS = 2  # after which little is gained
 _MIN_VARIANCE = 1e-6  # a group whose values are all one has no slope
-_PIECE_VALUES = 2**17  # fitted at once: half a MiB of float32 stays in a core's cache
+_PIECE_VALUES = 2**17  # quantised at once: half a MiB of float32 stays in a core's cache
 _NATIVE_GROUP = 32  # FIT_GROUP of `csrc/ops.h`
 _LEAST_SHARE = 1e-6  # of a group's error that any input has: none is quite without importance
 
@@ -29,6 +29,13 @@ QuantizedRows = tuple[Tensor, ...]
 
 def quantize_int8_rows(rows: Tensor, group_size: int) -> QuantizedRows:
     """Let the largest value of each group be 127: [rows, in] to values and scales."""
+    step = max(1, _PIECE_VALUES // rows.shape[1])
+    pieces = [_round_piece(rows[i : i + step], group_size) for i in range(0, len(rows), step)]
+    values, scales = (torch.cat(parts) for parts in zip(*pieces, strict=True))
+    return values, scales
+
+
+def _round_piece(rows: Tensor, group_size: int) -> QuantizedRows:
     groups = rows.float().reshape(rows.shape[0], -1, group_size)
     scales = groups.abs().amax(2).div_(_MAX_INT8).to(torch.float16)
     quotients = groups / _divisors(scales)[..., None]

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from nanoserve.error_reasons import reason_of
 from nanoserve.errors import NanoserveError, OptionError
 
 SYNC_EVERY_S = 1.0  # most seconds of answers that a power cut may cost
@@ -53,7 +54,7 @@ class AnswerFile:
                 self._read()
                 unless_usable.pop_all()
         except OSError as error:
-            message = f"Cannot write {path}: {error.strerror or error}."
+            message = f"Cannot write {path}: {reason_of(error)}."
             raise OptionError(message) from error
 
     def __enter__(self) -> Self:
@@ -109,7 +110,7 @@ class AnswerFile:
 
     def _cannot_go_on(self, error: OSError) -> BatchWriteError:
         return BatchWriteError(
-            f"Cannot write {self._path}: {error.strerror or error}. "
+            f"Cannot write {self._path}: {reason_of(error)}. "
             "Run the same command again to go on: the answers in it are kept."
         )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from nanoserve.error_reasons import reason_of
 from nanoserve.errors import InvalidRequestError, OptionError
 
 URLS = ("/v1/chat/completions", "/v1/completions")
@@ -111,8 +112,9 @@ def read_batch(path: Path) -> Iterator[BatchLine | LineProblem]:
                 if text.strip():
                     yield _read_line(number, text, first_seen)
     except OSError as error:
-        reason = error.strerror or error
-        message = f"Cannot read {path}: {reason}. Give a JSONL file with one request a line."
+        message = (
+            f"Cannot read {path}: {reason_of(error)}. Give a JSONL file with one request a line."
+        )
         raise OptionError(message) from error
 
 

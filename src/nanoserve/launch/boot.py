@@ -256,11 +256,14 @@ def _describe_plan(plan: BootPlan) -> str:
     kv = "" if plan.kv_cache_dtype == plan.dtype else f", KV as {plan.kv_cache_dtype}"
     quantization = plan.weights.quantization
     weights = "" if quantization == "none" else f" with {quantization} weights"
+    peak_bytes = plan.load.peak_bytes
+    loading = f" ({format_bytes(peak_bytes)} to load)" if peak_bytes > plan.planned_bytes else ""
     return (
         f"{plan.dtype}{weights}{kv} on {plan.device.name}, {plan.threads} threads; "
         f"{plan.max_num_seqs} requests "
         f"of {plan.max_model_len:,} tokens; {plan.max_num_batched_tokens:,} tokens a step; "
-        f"uses {format_bytes(plan.planned_bytes)} of {format_bytes(plan.device.free_bytes)} free"
+        f"uses {format_bytes(plan.planned_bytes)}{loading} of "
+        f"{format_bytes(plan.device.free_bytes)} free"
     )
 
 

@@ -3,7 +3,7 @@
 `CheckpointModel` is a model on disk. Knows nothing of devices or of what fits.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from nanoserve.errors import CorruptFileError
 from nanoserve.kernels.kernel_build import SOURCE_FOLDER, cache_folder
 from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.launch import input_importance
+from nanoserve.launch.stages import BootListener
 from nanoserve.model.decoder import Decoder
 from nanoserve.options import DEFAULT_WEIGHT_CACHE_BYTES
 from nanoserve.plan.weight_plan import LinearFormat
@@ -23,8 +24,9 @@ from nanoserve.spec.param_count import count_parameters
 from nanoserve.text.chat_template import ChatTemplate
 from nanoserve.text.gguf_tokenizer import tokenizer_from_gguf
 from nanoserve.text.tokenizer import Tokenizer, tokenizer_from_folder
-from nanoserve.weights.loader import Int4Fitting, LoadReport, load_weights
-from nanoserve.weights.weight_cache import WeightCache
+from nanoserve.units import GIB, ceil_div, format_bytes
+from nanoserve.weights.loader import Int4Fitting, LoadReport, Packing, load_weights
+from nanoserve.weights.weight_cache import LEAST_BYTES, WeightCache
 
 _FIT_SOURCES = (
     Path(input_importance.__file__),
@@ -39,10 +41,12 @@ class FilledWeights:
     Attributes:
         detail: What was loaded, for people.
         mapped_bytes: Resident bytes of files that weights are mapped from.
+        is_packed_now: Whether rows were packed, rather than found as an earlier start left them.
     """
 
     detail: str
     mapped_bytes: int = 0
+    is_packed_now: bool = False
 
 
 class BootModel(Protocol):
@@ -76,7 +80,7 @@ class BootModel(Protocol):
     def fill(
         self,
         decoder: Decoder,
-        on_progress: Callable[[int, int], None],
+        listener: BootListener,
         packed: Mapping[str, LinearFormat],
         kernels: KernelLibrary | None,
     ) -> FilledWeights:
@@ -84,7 +88,7 @@ class BootModel(Protocol):
 
         Args:
             decoder: Of this model's shape; its parameters are placed, but for packed ones.
-            on_progress: Called with the bytes done and in all.
+            listener: Told how far it is, and what is packed.
             packed: The format of each parameter that gives way to a packed weight.
             kernels: What fits weights to 4 bits; None is torch.
         """
@@ -125,7 +129,7 @@ class CheckpointModel:
     def fill(
         self,
         decoder: Decoder,
-        on_progress: Callable[[int, int], None],
+        listener: BootListener,
         packed: Mapping[str, LinearFormat],
         kernels: KernelLibrary | None,
     ) -> FilledWeights:
@@ -139,9 +143,11 @@ class CheckpointModel:
         cache = WeightCache(folder, self.weight_cache_bytes, sources=_FIT_SOURCES)
         measure = partial(input_importance.measure_importance, self.spec)
         fitting = Int4Fitting(measure, kernels)
-        report = load_weights(decoder, self.checkpoint, on_progress, packed, cache, fitting)
+        told = _Told(listener, self.weight_cache_bytes)
+        report = load_weights(decoder, self.checkpoint, told, packed, cache, fitting)
         mapped_bytes = 0 if report.cached is None else report.cached.mapped_bytes
-        return FilledWeights(_describe_load(report), mapped_bytes)
+        is_packed_now = bool(packed) and report.cached is None
+        return FilledWeights(_describe_load(report), mapped_bytes, is_packed_now)
 
     def describe(self) -> str:
         """Return one line for people."""
@@ -168,13 +174,47 @@ def read_model(name: str, weight_cache_bytes: int | None = None) -> CheckpointMo
     return CheckpointModel(checkpoint, tokenizer, template, weight_cache_bytes)
 
 
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """Passes on to a boot's listener what loading tells; see `LoadListener`."""
+
+    listener: BootListener
+    weight_cache_bytes: int
+
+    def progress(self, done: int, total: int) -> None:
+        """Pass it on."""
+        self.listener.progress(done, total)
+
+    def packing_started(self, packing: Packing) -> None:
+        """Say what the wait is for, and whether the next start has it as well."""
+        if packing.num_bytes >= LEAST_BYTES:
+            self.listener.note(_describe_packing(packing, self.weight_cache_bytes))
+
+
+def _describe_packing(packing: Packing, weight_cache_bytes: int) -> str:
+    work = f"packing {format_bytes(packing.num_bytes)}"
+    if packing.is_fitted:
+        work += ", after measuring inputs on random tokens to fit them to 4 bits"
+    if packing.is_kept:
+        return f"{work}; the next start finds it on disk"
+    if not packing.exceeding_bytes:
+        return work
+    fitting_flag = f"--weight-cache-bytes {ceil_div(packing.exceeding_bytes, GIB)}GiB"
+    return (
+        f"{work}, as at every start: {format_bytes(packing.exceeding_bytes)} on disk is more than "
+        f"the {format_bytes(weight_cache_bytes)} that is kept; {fitting_flag} would keep it"
+    )
+
+
 def _describe_load(report: LoadReport) -> str:
     kept = f", {report.num_kept:,} kept as stored" if report.num_kept else ""
     cached = ""
     if report.cached is not None:
         how = "mapped" if report.cached.mapped_bytes else "read"
         cached = f", {how} as an earlier start packed them"
-    return f"{report.num_tensors:,} tensors{kept}{cached}"
+    seconds = report.measuring_seconds
+    measured = "" if seconds is None else f", inputs measured in {seconds:.1f} s"
+    return f"{report.num_tensors:,} tensors{kept}{cached}{measured}"
 
 
 def _read_tokenizer(checkpoint: Checkpoint) -> Tokenizer:

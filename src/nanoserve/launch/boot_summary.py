@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from nanoserve.error_reasons import reason_of
 from nanoserve.errors import OptionError
 from nanoserve.launch.stages import Stages
 from nanoserve.plan.boot_plan import BootPlan
@@ -26,7 +27,12 @@ def report_boot(plan: BootPlan, stages: Stages) -> BootReport:
     budget = tuple(
         BudgetLine(part.name, part.num_bytes, measured.get(part.name)) for part in plan.budget.parts
     )
-    return BootReport(tuple(stages.reports), budget)
+    return BootReport(tuple(stages.reports), budget, _load_line(plan, stages))
+
+
+def _load_line(plan: BootPlan, stages: Stages) -> BudgetLine | None:
+    peaks = [one.peak_bytes for one in stages.reports if one.peak_bytes is not None]
+    return BudgetLine("load", plan.load.peak_bytes, peaks[0]) if peaks else None
 
 
 def _measured_parts(stages: Stages, reading: MemoryReading) -> dict[str, int | None]:
@@ -73,5 +79,5 @@ def write_report(path: str | None, info: dict[str, Any]) -> None:
 
 
 def _unwritable(path: str, error: OSError | ValueError) -> str:
-    reason = error.strerror if isinstance(error, OSError) else str(error)
+    reason = reason_of(error)
     return f"--boot-report {path!r} cannot be written: {reason}. Name a file in a folder of yours."

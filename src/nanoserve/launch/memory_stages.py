@@ -8,8 +8,9 @@ import torch
 
 from nanoserve.attention.backend import AttentionBackend
 from nanoserve.errors import BootError
-from nanoserve.launch.boot_model import BootModel
-from nanoserve.launch.stages import Stages
+from nanoserve.kernels.kernel_library import KernelLibrary
+from nanoserve.launch.boot_model import BootModel, FilledWeights
+from nanoserve.launch.stages import Stage, Stages
 from nanoserve.model.compiled_layers import check_compiler, compile_layers
 from nanoserve.model.decoder import Decoder
 from nanoserve.model.layer_ops import LayerOps
@@ -18,6 +19,7 @@ from nanoserve.model.native_ops import NativeOps
 from nanoserve.model.row_invariance import find_uneven_part, pad_single_rows
 from nanoserve.plan.boot_plan import BootPlan
 from nanoserve.plan.memory_budget import MemoryReading
+from nanoserve.plan.weight_plan import LinearFormat
 from nanoserve.runner.kv_pool import KVPool
 from nanoserve.runner.profile_run import StepLimits, measure_peak, warm_libraries
 from nanoserve.weights.packing import packed_formats
@@ -59,7 +61,7 @@ def load_decoder(
         packed = {} if is_prepacked else packed_formats(decoder, plan.weights.formats)
         place_weights(decoder, device, dtype, packed)
         kernels = parts[1].kernels if isinstance(parts[1], NativeOps) else None
-        filled = model.fill(decoder, stages.listener.progress, packed, kernels)
+        filled = _fill(model, decoder, (packed, kernels), stages, stage)
         stages.probe.count_as_own(filled.mapped_bytes)
         stage.detail = filled.detail
         decoder.build_rope(device, dtype, plan.max_model_len)
@@ -68,6 +70,26 @@ def load_decoder(
         if is_quantized:
             stage.detail += f"; {plan.weights.describe()}"
     return decoder
+
+
+def _fill(
+    model: BootModel,
+    decoder: Decoder,
+    how: tuple[dict[str, LinearFormat], KernelLibrary | None],
+    stages: Stages,
+    stage: Stage,
+) -> FilledWeights:
+    """Fill the decoder; where weights are packed now, the stage gets its peak."""
+    filled = FilledWeights("")
+
+    def fill() -> None:
+        nonlocal filled
+        filled = model.fill(decoder, stages.listener, *how)
+
+    peak_bytes = stages.probe.peak_delta(fill)
+    if filled.is_packed_now:
+        stage.peak_bytes = peak_bytes
+    return filled
 
 
 def compile_decoder(decoder: Decoder, plan: BootPlan, stages: Stages) -> None:

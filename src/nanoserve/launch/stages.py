@@ -59,11 +59,13 @@ class Stage:
         detail: What it found or made, for people.
         planned_bytes: Bytes it is to hold or, for a peak, to take for a moment.
         measured_bytes: What it set itself; None lets the device's growth stand here.
+        peak_bytes: What it took at its highest; None where nobody asked.
     """
 
     detail: str = ""
     planned_bytes: int | None = None
     measured_bytes: int | None = None
+    peak_bytes: int | None = None
 
 
 @dataclass(slots=True)
@@ -98,7 +100,14 @@ class Stages:
         except (RuntimeError, OSError, MemoryError) as error:
             raise self._failure(name, stage, error) from error
         seconds = time.perf_counter() - started
-        report = StageReport(name, seconds, stage.detail, stage.planned_bytes, stage.measured_bytes)
+        report = StageReport(
+            name,
+            seconds,
+            stage.detail,
+            stage.planned_bytes,
+            stage.measured_bytes,
+            stage.peak_bytes,
+        )
         self.reports.append(report)
         self.listener.stage_finished(report)
 

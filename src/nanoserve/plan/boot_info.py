@@ -14,6 +14,7 @@ from nanoserve.plan.text_table import table_lines
 from nanoserve.units import format_bytes
 
 _UNKNOWN = "-"  # nobody could measure it
+_LOAD_ROW = "packing, at its peak"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ def boot_info(plan: BootPlan, report: BootReport, capture: CaptureOutcome | None
      "budget": [{"name", "planned_bytes", "measured_bytes", "residual_bytes"}],
      "stages": [{"name", "seconds", "detail", "planned_bytes", "measured_bytes",
                  "residual_bytes"}],
+     "load": null | {"name", "planned_bytes", "measured_bytes", "residual_bytes"},
      "seconds": of all stages}
     ```
 
@@ -92,6 +94,7 @@ def boot_info(plan: BootPlan, report: BootReport, capture: CaptureOutcome | None
             }
             for stage in report.stages
         ],
+        "load": report.load and {"name": report.load.name, **_sizes(report.load)},
         "seconds": report.seconds,
     }
 
@@ -99,25 +102,29 @@ def boot_info(plan: BootPlan, report: BootReport, capture: CaptureOutcome | None
 def boot_lines(info: dict[str, Any]) -> tuple[str, ...]:
     """Return the budget table printed at the end of a boot, one line each.
 
-    A part that was planned empty, and is, is left out.
+    A part that was planned empty, and is, is left out. What packing the weights took for a
+    moment stands below the total, of which it is no part: it is given back before the pool.
 
     Args:
         info: As `boot_info` makes it.
     """
     lines = [line for line in info["budget"] if line["planned_bytes"] or line["measured_bytes"]]
-    rows = [("memory", "planned", "measured", "residual")]
-    rows += [
-        (
-            line["name"],
-            format_bytes(line["planned_bytes"]),
-            _known(line["measured_bytes"]),
-            _UNKNOWN if line["residual_bytes"] is None else format_residual(line["residual_bytes"]),
-        )
-        for line in lines
-    ]
+    rows = [("memory", "planned", "measured", "residual"), *map(_row, lines)]
     planned_bytes = sum(line["planned_bytes"] for line in lines)
     rows.append(("total", format_bytes(planned_bytes), "", ""))
+    if info["load"] is not None:
+        rows.append((_LOAD_ROW, *_row(info["load"])[1:]))
     return table_lines(rows)
+
+
+def _row(line: dict[str, Any]) -> tuple[str, str, str, str]:
+    residual_bytes = line["residual_bytes"]
+    return (
+        line["name"],
+        format_bytes(line["planned_bytes"]),
+        _known(line["measured_bytes"]),
+        _UNKNOWN if residual_bytes is None else format_residual(residual_bytes),
+    )
 
 
 def _pool_info(pool: KVPoolPlan) -> dict[str, Any]:

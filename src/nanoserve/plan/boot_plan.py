@@ -27,6 +27,7 @@ from nanoserve.plan.boot_sizing import (
 from nanoserve.plan.capture_plan import CapturePlan
 from nanoserve.plan.device_facts import DeviceFacts
 from nanoserve.plan.kv_plan import KVPoolPlan, PoolDemand, plan_kv_pool
+from nanoserve.plan.load_peak import LoadPlan, plan_load
 from nanoserve.plan.memory_budget import REMAINDER, MemoryBudget, MemoryReading
 from nanoserve.plan.pool_room import PoolRoom
 from nanoserve.plan.weight_plan import WeightPlan
@@ -50,6 +51,7 @@ class BootPlan:
         weight_bytes: Bytes of the placed weights and the rotary table.
         activation_bytes: What the largest step wants for a moment: its largest phase,
             estimated.
+        load: What loading takes for a moment, where nothing is packed yet.
         kv_pool: The KV pool.
         decode_mode: How decode steps run, resolved.
         capture: The shapes decode steps are padded to; None where they run as they come.
@@ -67,6 +69,7 @@ class BootPlan:
     weights: WeightPlan
     weight_bytes: int
     activation_bytes: int
+    load: LoadPlan
     kv_pool: KVPoolPlan
     decode_mode: ResolvedDecodeMode
     capture: CapturePlan | None
@@ -186,6 +189,9 @@ def plan_once(
     capture_bytes = capture_bytes_for(options, capture)
     room = plan_room(spec, options, device, choices, activation_bytes, capture_bytes)
     _check_weights(room, device)
+    weights = weights_for(spec, options, device, choices)
+    load = plan_load(spec, weights, room.weight_bytes)
+    _check_load(load, room, device)
     num_blocks = num_blocks_for(options, device, choices, demand, room)
     pool = plan_kv_pool(demand, num_blocks, choices.sized_by, room)
     budget = room.divide(pool.pool_bytes)
@@ -200,9 +206,10 @@ def plan_once(
         max_num_seqs=options.max_num_seqs,
         max_model_len=choices.max_model_len,
         max_num_batched_tokens=choices.token_budget,
-        weights=weights_for(spec, options, device, choices),
+        weights=weights,
         weight_bytes=room.weight_bytes,
         activation_bytes=room.activation_bytes,
+        load=load,
         kv_pool=pool,
         decode_mode=choices.decode_mode,
         capture=capture,
@@ -237,6 +244,22 @@ def _check_weights(room: PoolRoom, device: DeviceFacts) -> None:
         return
     what = f"The weights do not fit on {device.name}.{_others(device)}"
     raise DoesNotFitError(what, room.weight_bytes, device.free_bytes, budget=room.divide(0))
+
+
+def _check_load(load: LoadPlan, room: PoolRoom, device: DeviceFacts) -> None:
+    """Refuse weights that fit once they are there, and not on their way.
+
+    What a first start takes is asked for even where packed weights are on disk: that file may
+    be deleted at any time, and a server must start then, too.
+    """
+    if load.peak_bytes <= device.free_bytes:
+        return
+    if load.peak_bytes == load.measuring_bytes:
+        how = "measuring the inputs of a fit to 4 bits has a layer in float32 beside its step"
+    else:
+        how = f"packing takes {format_bytes(load.packing_bytes)} beside them for a moment"
+    what = f"The weights do not fit on {device.name} while they load: {how}.{_others(device)}"
+    raise DoesNotFitError(what, load.peak_bytes, device.free_bytes, budget=room.divide(0))
 
 
 def _check_fits(pool: KVPoolPlan, budget: MemoryBudget, device: DeviceFacts) -> None:

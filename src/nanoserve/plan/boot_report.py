@@ -25,6 +25,7 @@ class StageReport:
         planned_bytes: Bytes it was planned to hold; None where it holds none.
         measured_bytes: Bytes the device or the process really grew by; None where it holds
             none, or nobody could measure.
+        peak_bytes: Bytes it took at its highest; None where nobody measured.
     """
 
     name: str
@@ -32,6 +33,7 @@ class StageReport:
     detail: str
     planned_bytes: int | None = None
     measured_bytes: int | None = None
+    peak_bytes: int | None = None
 
     @property
     def residual_bytes(self) -> int | None:
@@ -81,10 +83,12 @@ class BootReport:
     Attributes:
         stages: What was done, in order.
         budget: The device's memory line by line, as it is once the boot is done.
+        load: What packing the weights took at its highest; None where it was not measured.
     """
 
     stages: tuple[StageReport, ...]
     budget: tuple[BudgetLine, ...] = ()
+    load: BudgetLine | None = None
 
     @property
     def seconds(self) -> float:

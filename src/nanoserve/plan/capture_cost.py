@@ -11,6 +11,8 @@ from nanoserve.plan.weight_plan import scratch_bytes
 from nanoserve.spec.model_spec import ModelSpec
 
 SECONDS_PER_GRAPH = 0.05  # one warm-up and one recording of a 1B model's decode step
+# A decode step of SmolLM2 as native operators, buffers included. Source: docs/measurements.md.
+SECONDS_PER_NATIVE_RECORDING = 0.013
 SCORE_BYTES = 4  # a score is float32 whatever the model's dtype
 _COPY_BYTES = 4  # of an item of K, V or the mask: float32, the widest a model may have
 

@@ -121,7 +121,7 @@ def plan_weights(
         return WeightPlan(quantization, None, parts)
     formats = choose_formats(quantization, dtype)
     bytes_by_name: Counter[str] = Counter()
-    for name, out_size, in_size, count in _linear_sizes(spec):
+    for name, out_size, in_size, count in linear_sizes(spec):
         one = formats.head if name == "lm_head" else formats.layers
         _check_groups(one, name, in_size)
         bytes_by_name[one.describe()] += count * one.num_bytes(out_size, in_size)
@@ -145,7 +145,7 @@ def plan_rope_bytes(spec: ModelSpec, max_positions: int, itemsize: int) -> int:
     return 2 * max_positions * spec.head_dim * itemsize
 
 
-def _linear_sizes(spec: ModelSpec) -> tuple[tuple[str, int, int, int], ...]:
+def linear_sizes(spec: ModelSpec) -> tuple[tuple[str, int, int, int], ...]:
     """Return name, outputs, inputs and number of the linear layers, as the decoder fuses them."""
     hidden, inter, layers = spec.hidden_size, spec.intermediate_size, spec.num_layers
     return (

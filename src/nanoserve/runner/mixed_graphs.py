@@ -1,40 +1,27 @@
-"""`MixedGraphs`: steps that read prompts, recorded when their shape is met, and replayed.
+"""`MixedGraphs`: steps that read prompts, recorded once and replayed with as many rows as there are.
 
-For recorders to which a recording is no event, so on a CPU: there a step that is recorded and
-then run as one program takes less than one whose operators are called one by one. A long
-prompt beside running answers is read in pieces of one size, so that many steps in turn have
-the very same shape. No padding: a shape is a step's numbers of tokens, requests and wanted
-logits.
+For native recorders, so on a CPU: there a step that is run as one program takes less than one
+whose operators are called one by one. Prompts come in all lengths, and beside running answers
+their pieces change with what those cost: to record each step that was not met before took as
+long as a token of theirs. So the largest step is recorded, and run with the rows of each.
 """
 
 import logging
 from array import array
-from collections import OrderedDict
-from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from nanoserve.attention.backend import AttentionInputs
+from nanoserve.kernels.program_rows import StepRows
 from nanoserve.model.decoder import Decoder
-from nanoserve.runner.graph_recorder import GraphRecorder, Replay
 from nanoserve.runner.kv_pool import KVPool
+from nanoserve.runner.native_recorder import NativeRecorder, RowsReplay
 from nanoserve.runner.out_of_memory import OUT_OF_MEMORY
 from nanoserve.sched.batch_layout import BatchLayout
 from nanoserve.units import ceil_div
 
 logger = logging.getLogger(__name__)
-
-_MAX_SHAPES = 32  # that are remembered
-
-
-class MixedShape(NamedTuple):
-    """What a recorded step depends on."""
-
-    num_tokens: int
-    num_requests: int
-    num_logits: int
 
 
 class MixedGraphs:
@@ -47,9 +34,9 @@ class MixedGraphs:
         logits: Tensor,
         max_model_len: int,
         max_tokens: int,
-        recorder: GraphRecorder,
+        recorder: NativeRecorder,
     ) -> None:
-        """Allocate the buffers.
+        """Allocate the buffers, and record the largest step on them.
 
         Args:
             model: Placed and loaded: a recorded step keeps its addresses.
@@ -57,21 +44,20 @@ class MixedGraphs:
             logits: float32 [R_max, V] for the results of a step of up to `R_max` requests.
             max_model_len: Longest context served, in tokens.
             max_tokens: Of a step that is recorded.
-            recorder: Records in no time worth mentioning.
+            recorder: Takes the step down; without memory for it, all run eagerly.
         """
         self._model = model
         self._pool = pool
         self._logits = logits
         self._max_model_len = max_model_len
-        self._recorder = recorder
         max_requests = len(logits)
         # token ids, positions and slots, and the rows whose logits are wanted
         self._columns = torch.zeros(4, max_tokens, dtype=torch.int64)
         self._lengths = torch.zeros(2, max_requests + 1, dtype=torch.int32)
         table_shape = (max_requests, ceil_div(max_model_len, pool.block_size))
         self._block_tables = torch.zeros(table_shape, dtype=torch.int32)
-        self._replays: OrderedDict[MixedShape, Replay] = OrderedDict()  # replayed last at the end
-        self._max_tokens = max_tokens
+        self._most = StepRows(max_tokens, max_requests, max_requests)
+        self._replay = self._record(recorder)
 
     @torch.inference_mode()
     def run(self, layout: BatchLayout) -> Tensor | None:
@@ -81,39 +67,24 @@ class MixedGraphs:
             The wanted logits, float32, valid until the next step; None if it has to run
             eagerly.
         """
-        shape = MixedShape(len(layout.token_ids), len(layout.context_lens), len(layout.logit_rows))
-        is_small = shape.num_tokens <= self._max_tokens and shape.num_requests <= len(self._logits)
-        has_prompts = layout.num_decodes < shape.num_requests
-        if layout.scored or not has_prompts or not is_small:
+        rows = StepRows(len(layout.token_ids), len(layout.context_lens), len(layout.logit_rows))
+        fits = all(count <= most for count, most in zip(rows, self._most, strict=True))
+        has_prompts = layout.num_decodes < rows.num_requests
+        if self._replay is None or layout.scored or not has_prompts or not fits:
             return None
-        replay = self._replay(shape)
-        if replay is None:
-            return None
-        self._load(layout, shape)
-        replay()
-        return self._logits[: shape.num_logits]
+        self._load(layout)
+        self._replay(rows)
+        return self._logits[: rows.num_logits]
 
-    def _replay(self, shape: MixedShape) -> Replay | None:
-        if shape in self._replays:
-            self._replays.move_to_end(shape)
-            return self._replays[shape]
+    @torch.inference_mode()
+    def _record(self, recorder: NativeRecorder) -> RowsReplay | None:
         try:
-            replay = self._recorder.record(partial(self._compute, shape))
+            return recorder.record_rows(self._hidden_states, self._compute_logits, self._most)
         except OUT_OF_MEMORY as error:
-            self._max_tokens = shape.num_tokens - 1
-            logger.warning(
-                "No memory to record a step of %d tokens; such steps and larger ones with "
-                "prompts run eagerly from now on: %s",
-                shape.num_tokens,
-                error,
-            )
+            logger.warning("No memory to record steps with prompts; they run eagerly: %s", error)
             return None
-        self._replays[shape] = replay
-        if len(self._replays) > _MAX_SHAPES:
-            self._replays.popitem(last=False)
-        return replay
 
-    def _load(self, layout: BatchLayout, shape: MixedShape) -> None:
+    def _load(self, layout: BatchLayout) -> None:
         """Copy a step in."""
         columns = (layout.token_ids, layout.positions, layout.slot_mapping, layout.logit_rows)
         for column, values in zip(self._columns, columns, strict=True):
@@ -123,25 +94,26 @@ class MixedGraphs:
         for row, table in zip(self._block_tables, layout.block_tables, strict=False):
             _fill(row, array("i", table))
 
-    def _compute(self, shape: MixedShape) -> None:
-        """From the loaded inputs to the wanted logits, all on static buffers."""
-        num_tokens, num_requests, num_logits = shape
-        token_ids, positions, slots = self._columns[:3, :num_tokens]
+    def _hidden_states(self) -> Tensor:
+        """From the loaded inputs, all of them, to the residual stream behind the last layer."""
+        token_ids, positions, slots = self._columns[:3]
         inputs = AttentionInputs(
             slot_mapping=slots,
-            block_tables=self._block_tables[:num_requests],
-            context_lens=self._lengths[0, :num_requests],
-            query_starts=self._lengths[1, : num_requests + 1],
+            block_tables=self._block_tables,
+            context_lens=self._lengths[0, : self._most.num_requests],
+            query_starts=self._lengths[1],
             fresh_blocks=slots[:0],
             query_lens=(),
             host_context_lens=(self._max_model_len,),
             num_decodes=0,
             block_size=self._pool.block_size,
         )
-        hidden = self._model.hidden_states(token_ids, positions, self._pool.layers, inputs)
-        if num_logits:
-            wanted = self._model.pick_rows(hidden, self._columns[3, :num_logits])
-            self._model.logits(wanted, self._logits[:num_logits])
+        return self._model.hidden_states(token_ids, positions, self._pool.layers, inputs)
+
+    def _compute_logits(self, hidden: Tensor) -> None:
+        """To the wanted logits."""
+        wanted = self._model.pick_rows(hidden, self._columns[3, : self._most.num_logits])
+        self._model.logits(wanted, self._logits)
 
 
 def _fill(to: Tensor, values: "array[int]") -> None:

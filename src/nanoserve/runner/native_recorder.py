@@ -5,13 +5,16 @@ program is taken down and laid out is `kernels.native_program`'s.
 """
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 
 from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.kernels.native_program import NativeProgram
-from nanoserve.runner.graph_recorder import Replay
+from nanoserve.kernels.program_rows import ProgramRows, StepRows
 from nanoserve.runner.out_of_memory import as_memory_error
+
+X = TypeVar("X")
 
 
 class NativeRecorder:
@@ -34,7 +37,7 @@ class NativeRecorder:
         self._planned_bytes = block_bytes
         self._block = torch.empty(0, dtype=torch.uint8)
 
-    def record(self, run: Callable[[], None]) -> Replay:
+    def record(self, run: Callable[[], None]) -> "NativeReplay":
         """Take down the operators of `run`, and give their results places in the block.
 
         Args:
@@ -55,6 +58,30 @@ class NativeRecorder:
         program = recording.place(self._block.data_ptr())
         return NativeReplay(self._kernels, program, self._block)
 
+    def record_rows(
+        self, begin: Callable[[], X], end: Callable[[X], None], most: StepRows
+    ) -> "RowsReplay":
+        """Take down a step that can be run with fewer rows than now.
+
+        Args:
+            begin: Calls operators with a row for each token; as `run` of `record`.
+            end: Calls those with a row for each of the logits, on what `begin` returned.
+            most: The numbers of rows they are called with.
+
+        Raises:
+            MemoryError: See `record`.
+        """
+        num_token_ops = 0
+
+        def run() -> None:
+            nonlocal num_token_ops
+            begun = begin()
+            num_token_ops = self._kernels.num_recorded
+            end(begun)
+
+        replay = self.record(run)
+        return RowsReplay(replay, ProgramRows(replay.program, num_token_ops, most))
+
 
 class NativeReplay:
     """One recorded step, to be called.
@@ -72,3 +99,16 @@ class NativeReplay:
     def __call__(self) -> None:
         """Run the step on what its inputs hold now."""
         self.kernels.run_program(self.program, torch.get_num_threads())
+
+
+class RowsReplay:
+    """One recorded step, to be called with how many rows it has this time."""
+
+    def __init__(self, replay: NativeReplay, rows: ProgramRows) -> None:
+        self._replay = replay
+        self._rows = rows
+
+    def __call__(self, rows: StepRows) -> None:
+        """Run the step on what the first rows of its inputs hold now."""
+        self._rows.set(rows)
+        self._replay()

@@ -11,7 +11,6 @@ from nanoserve.sched.request import Request
 from nanoserve.sched.step_cost import StepCost, StepSize
 
 MIN_CHUNK = 12  # prompt tokens a step may always hold, so that a prompt gets on whatever it costs
-_CHUNK_MULTIPLE = 4  # so that many steps in turn have one shape, which can be recorded
 _NO_BOUND = 1e9  # tokens; more than any step holds
 _SHARE = 0.8  # of the time of decodes, that one prompt adds to their gap: it stays under double
 _CROWD = 4.0  # a prompt counts as much as so many decodes: a crowd of them comes first
@@ -60,8 +59,7 @@ class StepPace:
             share_s = decode_s * max(_SHARE, _CROWD * num_prompts / num_decodes)
         else:
             share_s = self._target_s - decode_s
-        num_tokens = round(min(share_s / token_s, _NO_BOUND))
-        return max(MIN_CHUNK, num_tokens // _CHUNK_MULTIPLE * _CHUNK_MULTIPLE)
+        return max(MIN_CHUNK, round(min(share_s / token_s, _NO_BOUND)))
 
     def observe(self, size: StepSize, seconds: float) -> None:
         """Take in how long a step took; see `StepCost.observe`."""

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from nanoserve.error_reasons import reason_of
 from nanoserve.errors import OptionError
 
 KEYS_VARIABLE = "NANOSERVE_API_KEYS"
@@ -38,9 +39,9 @@ def _keys_in(path: str) -> list[str]:
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or error
         message = (
-            f"--api-key-file {path} cannot be read: {reason}. Give a file with one key a line."
+            f"--api-key-file {path} cannot be read: {reason_of(error)}. "
+            "Give a file with one key a line."
         )
         raise OptionError(message) from error
     keys = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]

@@ -3,6 +3,9 @@
 First SIGINT or SIGTERM: /health is 503 and new requests are refused at once, running
 answers go on for `drain_seconds`. Second: everything ends now. Both exit 0; an engine
 that dies exits 1 after every waiter has been told.
+
+A signal sent to a process group may come twice, from its sender and passed on by a parent
+such as make: what comes within `ONE_SIGNAL_S` of the first counts as the first.
 """
 
 import asyncio
@@ -10,7 +13,8 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import uvicorn
 from fastapi import FastAPI
@@ -21,6 +25,7 @@ from nanoserve.server.http_protocol import BoundedHttpProtocol
 logger = logging.getLogger(__name__)
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+ONE_SIGNAL_S = 1.0  # a parent passes one on in milliseconds, on busy cores in more
 _LAST_FRAMES_S = 2  # for error frames to reach their readers once the engine has stopped
 EXIT_OK = 0
 EXIT_ENGINE_DIED = 1
@@ -37,10 +42,18 @@ class _QuietServer(uvicorn.Server):
 class Lifecycle:
     """Turns signals and the engine's death into an orderly end of a server."""
 
-    def __init__(self, server: uvicorn.Server, engine: AsyncEngine, drain_seconds: float) -> None:
+    def __init__(
+        self,
+        server: uvicorn.Server,
+        engine: AsyncEngine,
+        drain_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._server = server
         self._engine = engine
         self._drain_seconds = drain_seconds
+        self._clock = clock
+        self._first_signal_s = 0.0
         self._ending: asyncio.Task[None] | None = None
         self.exit_code = EXIT_OK
 
@@ -59,10 +72,15 @@ class Lifecycle:
         return self.exit_code
 
     def _on_signal(self) -> None:
+        now_s = self._clock()
         if self._ending is not None:
+            if now_s - self._first_signal_s < ONE_SIGNAL_S:
+                logger.info("A signal within %g s of the first is the same one.", ONE_SIGNAL_S)
+                return
             logger.warning("Second signal: ending now.")
             self._server.should_exit = self._server.force_exit = True
             return
+        self._first_signal_s = now_s
         logger.info("Draining for at most %g s. A second signal ends now.", self._drain_seconds)
         self._engine.begin_drain()
         self._ending = asyncio.create_task(self._drain())
@@ -85,6 +103,7 @@ def serve(
     *,
     drain_seconds: float,
     log_level: str = "warning",
+    clock: Callable[[], float] = time.monotonic,
 ) -> int:
     """Serve and return the process's exit code. Blocks; call it in the main thread.
 
@@ -94,9 +113,10 @@ def serve(
         listening: Bound and listening; closed on the way out.
         drain_seconds: How long running answers may go on after the first signal.
         log_level: uvicorn's.
+        clock: In seconds; says how far apart signals are.
     """
     config = make_config(app, log_level)
-    lifecycle = Lifecycle(_QuietServer(config), engine, drain_seconds)
+    lifecycle = Lifecycle(_QuietServer(config), engine, drain_seconds, clock)
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         return runner.run(lifecycle.run([listening]))
 

@@ -18,6 +18,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from nanoserve.error_reasons import reason_of
 from nanoserve.errors import CorruptFileError, ModelNotFoundError, UnsupportedModelError
 from nanoserve.spec.ggml_types import GGML_TYPES
 from nanoserve.spec.gguf_cursor import GGUFCursor
@@ -76,7 +77,7 @@ def read_gguf(path: Path) -> GGUFFile:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 return _parse(GGUFCursor(path, data, num_bytes))
     except OSError as error:
-        message = f"{path} cannot be read: {error.strerror}. Check the path and its permissions."
+        message = f"{path} cannot be read: {reason_of(error)}. Check the path and its permissions."
         raise ModelNotFoundError(message) from None
 
 

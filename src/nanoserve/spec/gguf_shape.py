@@ -8,8 +8,8 @@ Source: gguf-py 0.19, constants.py; llama.cpp's convert_hf_to_gguf.py, which wri
 
 from typing import Any
 
-from nanoserve.errors import UnsupportedModelError
 from nanoserve.spec.config_fields import MAX_LAYERS, MAX_VOCAB, MAX_WIDTH, ConfigFields
+from nanoserve.spec.gguf_fields import architecture_fields
 from nanoserve.spec.gguf_file import GGUFFile
 from nanoserve.spec.model_shape import ModelShape
 from nanoserve.spec.read_shape import read_model_shape
@@ -71,18 +71,9 @@ def model_shape_of_gguf(file: GGUFFile) -> ModelShape:
             arithmetic in a way that is not known; the key is named.
         CorruptFileError: A key is missing, of the wrong type, or out of bounds.
     """
-    path = str(file.path)
-    common = ConfigFields(file.metadata, path)
-    architecture = common.text("general.architecture")
-    if architecture not in _FAMILIES:
-        what = f"{path} is of architecture {architecture[:80]}."
-        raise UnsupportedModelError(what, ARCHITECTURES)
-    if common.size("split.count", MAX_LAYERS, 1, low=0) > 1:
-        common.fail_unsupported("split.count", "join the parts with llama-gguf-split --merge.")
-    fields = ConfigFields(file.metadata, path, f"{architecture}.")
-    for key in _NOT_READ:
-        if fields.raw(key):
-            fields.fail_unsupported(key, "this is not known here.")
+    architecture, fields = architecture_fields(
+        file, _FAMILIES, _NOT_READ, "this is not known here."
+    )
     config = _common_config(fields)
     config |= _facts_of_tensors(file, fields)
     config["model_type"] = _family(architecture, config)
@@ -90,7 +81,7 @@ def model_shape_of_gguf(file: GGUFFile) -> ModelShape:
         config |= _latent_config(fields)
     if architecture == "qwen3next":
         config["linear_value_head_dim"] = _value_width(fields)
-    return read_model_shape(config, path)
+    return read_model_shape(config, str(file.path))
 
 
 def _common_config(fields: ConfigFields) -> dict[str, Any]:

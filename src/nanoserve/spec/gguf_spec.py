@@ -18,6 +18,7 @@ from nanoserve.spec.config_fields import (
     MAX_WIDTH,
     ConfigFields,
 )
+from nanoserve.spec.gguf_fields import architecture_fields
 from nanoserve.spec.gguf_file import GGUFFile, read_gguf_floats
 from nanoserve.spec.model_spec import ModelSpec, RopeScaling
 from nanoserve.spec.rope_fields import stretched_context
@@ -47,18 +48,9 @@ def spec_from_gguf(file: GGUFFile) -> ModelSpec:
             arithmetic that is not implemented; the key is named.
         CorruptFileError: A key is missing, of the wrong type, or out of bounds.
     """
-    path = str(file.path)
-    common = ConfigFields(file.metadata, path)
-    architecture = common.text("general.architecture")
-    if architecture not in ARCHITECTURES:
-        what = f"{path} is of architecture {architecture[:80]}."
-        raise UnsupportedModelError(what, ARCHITECTURES)
-    if common.size("split.count", MAX_LAYERS, 1, low=0) > 1:
-        common.fail_unsupported("split.count", "join the parts with llama-gguf-split --merge.")
-    fields = ConfigFields(file.metadata, path, f"{architecture}.")
-    for key in _CHANGES_ARITHMETIC:
-        if fields.raw(key):
-            fields.fail_unsupported(key, "this is not implemented.")
+    architecture, fields = architecture_fields(
+        file, ARCHITECTURES, _CHANGES_ARITHMETIC, "this is not implemented."
+    )
     return _spec(file, fields, architecture)
 
 

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any, NoReturn
 
+from nanoserve.error_reasons import reason_of
 from nanoserve.errors import CorruptFileError
 from nanoserve.units import MIB
 
@@ -26,7 +27,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
             raise CorruptFileError(str(path), f"{num_bytes:,} bytes; at most {_MAX_FILE_BYTES:,}.")
         content = path.read_bytes()
     except OSError as error:
-        raise CorruptFileError(str(path), f"it cannot be read ({error.strerror}).") from None
+        raise CorruptFileError(str(path), f"it cannot be read ({reason_of(error)}).") from None
     return parse_json_object(content, path)
 
 

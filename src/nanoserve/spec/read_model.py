@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from nanoserve.error_reasons import reason_of
 from nanoserve.errors import ModelNotFoundError
 from nanoserve.spec.json_file import read_json_object
 from nanoserve.spec.model_dir import PRESETS, resolve_model
@@ -37,7 +38,7 @@ def read_planned_model(name: str) -> PlannedModel:
     try:
         is_folder, is_file = path.is_dir(), path.is_file()
     except OSError as error:  # too long a name, or a folder on the way that may not be entered
-        message = f"{name[:200]!r} cannot be looked up: {error.strerror}. Check the path."
+        message = f"{name[:200]!r} cannot be looked up: {reason_of(error)}. Check the path."
         raise ModelNotFoundError(message) from None
     except ValueError:
         message = f"{name[:200]!r} is no path: it holds a null character."

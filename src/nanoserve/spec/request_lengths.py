@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from nanoserve.error_reasons import reason_of
 from nanoserve.errors import OptionError
 from nanoserve.units import MIB
 
@@ -81,11 +82,8 @@ def _content(path: Path) -> str:
             message = f"{path} is larger than {_MAX_FILE_BYTES // MIB} MiB; give a sample of it."
             raise OptionError(message)
         return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        message = f"{path} is not UTF-8 text (byte {error.start:,})."
-        raise OptionError(message) from None
-    except OSError as error:
-        message = f"{path} cannot be read: {error.strerror}. Check the path of --workload."
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"{path} cannot be read: {reason_of(error)}. Check the path of --workload."
         raise OptionError(message) from None
 
 

@@ -17,6 +17,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from nanoserve.error_reasons import reason_of
 from nanoserve.errors import CorruptFileError, ModelNotFoundError
 from nanoserve.spec.json_file import parse_json_object
 
@@ -52,7 +53,7 @@ def read_safetensors_header(path: Path) -> dict[str, TensorEntry]:
             header_bytes = _header_bytes(path, length_field, num_bytes)
             content = file.read(header_bytes)
     except OSError as error:
-        message = f"{path} cannot be read: {error.strerror}. Check the path and its permissions."
+        message = f"{path} cannot be read: {reason_of(error)}. Check the path and its permissions."
         raise ModelNotFoundError(message) from None
     header = parse_json_object(content, path, offset=8)
     header.pop("__metadata__", None)

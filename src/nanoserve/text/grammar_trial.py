@@ -21,7 +21,7 @@ from nanoserve.text.grammar_vocabulary import GrammarVocabulary
 MAX_UNTRIED_CHARS = 2048  # takes a third of a second at most: 1,000 times `.*`
 MAX_TRIAL_CPU_S = 1.0
 MAX_TRIAL_BYTES = 2**30  # of address space; a vocabulary takes a tenth
-_MAX_TRIAL_S = 10.0  # on a machine where it has to wait for a core
+_MAX_TRIAL_S = 60.0  # on a machine where it has to wait for a core: no fault of the grammar
 _COSTLY_WORDS = ("pattern", "multipleOf", "allOf", "format")
 _TOO_COSTLY = "it takes too long, or too much memory, to compile"
 
@@ -41,7 +41,7 @@ def try_source(vocabulary: GrammarVocabulary, source: str) -> str | None:
     """Compile `source` in another process; return why it was refused, if it was.
 
     Raises:
-        EngineError: The process did not run.
+        EngineError: The process did not run, or not to its end.
     """
     command = [sys.executable, "-P", "-m", "nanoserve.text.grammar_trial"]
     try:
@@ -51,9 +51,11 @@ def try_source(vocabulary: GrammarVocabulary, source: str) -> str | None:
             capture_output=True,
             timeout=_MAX_TRIAL_S,
             check=False,
+            process_group=0,  # who stops the server's group lets what it answers come to its end
         )
-    except subprocess.TimeoutExpired:
-        return _TOO_COSTLY
+    except subprocess.TimeoutExpired as error:
+        message = f"A grammar could not be tried: this machine took more than {_MAX_TRIAL_S:g} s."
+        raise EngineError(message) from error
     if result.returncode < 0:  # ended by a signal, which is what the limits send
         return _TOO_COSTLY
     if result.returncode > 0:

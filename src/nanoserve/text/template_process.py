@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 from nanoserve.errors import EngineError, InvalidRequestError
@@ -30,8 +30,7 @@ from nanoserve.text.chat_template import ChatTemplate
 
 MAX_RENDER_CPU_S = 1.0  # an ordinary rendering takes a thousandth
 MAX_RENDER_BYTES = 2**30  # of address space; the worker starts with a tenth
-_MAX_RENDER_S = 10.0  # on a machine where it has to wait for a core
-_MAX_START_S = 60.0
+_MAX_WAIT_S = 60.0  # on a machine where it has to wait for a core: no fault of the messages
 _READ_BYTES = 2**16
 _COMMAND = (sys.executable, "-P", "-m", "nanoserve.text.template_process")
 _TOO_COSTLY = (
@@ -75,7 +74,7 @@ class TemplateProcess:
 
         Raises:
             InvalidRequestError: The template refuses the messages, or passes a bound.
-            EngineError: No worker can be started.
+            EngineError: No worker can be started, or it got no time to answer.
         """
         call = json.dumps({"messages": messages, **variables})
         with self._rendering:
@@ -95,7 +94,12 @@ class TemplateProcess:
         if self._worker.has_ended:  # between two renderings: somebody else's doing
             self._replace_worker()
         self._worker.wait_until_ready()
-        answer = self._worker.ask(call)
+        try:
+            answer = self._worker.ask(call)
+        except TimeoutError as error:
+            self._replace_worker()
+            message = f"This machine took more than {_MAX_WAIT_S:g} s to render a chat template."
+            raise EngineError(message) from error
         if answer is None:
             self._replace_worker()
         return answer
@@ -109,7 +113,12 @@ class _Worker:
     """One worker process, from the parent's side."""
 
     def __init__(self, template: ChatTemplate) -> None:
-        self._process = subprocess.Popen(_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._process = subprocess.Popen(
+            _COMMAND,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            process_group=0,  # a signal to the server's group is the server's, which ends this one
+        )
         self._is_ready = False
         self._send(json.dumps(template.arguments))
 
@@ -123,16 +132,21 @@ class _Worker:
         Raises:
             EngineError: It did not come so far.
         """
-        if not self._is_ready and self._receive(_MAX_START_S) is None:
+        with suppress(TimeoutError):
+            self._is_ready = self._is_ready or self._receive() is not None
+        if not self._is_ready:
             self.end()
             message = "The process that renders chat templates could not be started."
             raise EngineError(message)
-        self._is_ready = True
 
     def ask(self, call: str) -> dict[str, str] | None:
-        """Return what it says to `call`; None if it ended, or did not say anything in time."""
+        """Return what it says to `call`; None if it ended, which is what its limits do.
+
+        Raises:
+            TimeoutError: It says nothing.
+        """
         self._send(call)
-        line = self._receive(_MAX_RENDER_S)
+        line = self._receive()
         return None if line is None else json.loads(line)
 
     def end(self) -> None:
@@ -151,15 +165,21 @@ class _Worker:
         except BrokenPipeError:  # it has ended: what is received next says so
             return
 
-    def _receive(self, timeout_s: float) -> bytes | None:
-        """Return the next line; None if there is none in time, or none any more."""
+    def _receive(self) -> bytes | None:
+        """Return the next line; None if there is none any more.
+
+        Raises:
+            TimeoutError: There is none in time.
+        """
         assert self._process.stdout is not None, "the worker has a pipe"  # noqa: S101
-        pipe, deadline_s = self._process.stdout.fileno(), time.monotonic() + timeout_s
+        pipe, deadline_s = self._process.stdout.fileno(), time.monotonic() + _MAX_WAIT_S
+        readable = select.poll()  # `select` takes no pipe beyond the 1,024th open file
+        readable.register(pipe, select.POLLIN)
         pieces: list[bytes] = []
         while not pieces or not pieces[-1].endswith(b"\n"):  # each line answers one that was sent
             left_s = max(0.0, deadline_s - time.monotonic())
-            if not select.select([pipe], [], [], left_s)[0]:
-                return None
+            if not readable.poll(1000 * left_s):
+                raise TimeoutError
             piece = os.read(pipe, _READ_BYTES)
             if not piece:
                 return None
@@ -171,7 +191,6 @@ def main() -> None:
     """Render what comes in on standard input until it ends."""
     resource.setrlimit(resource.RLIMIT_AS, (MAX_RENDER_BYTES, MAX_RENDER_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this one
     template = ChatTemplate(**json.loads(sys.stdin.buffer.readline()))
     _answer({})
     while line := sys.stdin.buffer.readline():

@@ -12,6 +12,7 @@ from typing import Any
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
+from nanoserve.error_reasons import reason_of
 from nanoserve.errors import CorruptFileError, InvalidRequestError, ModelNotFoundError
 from nanoserve.spec.json_file import read_json_object
 from nanoserve.text.detokenizer import DetokenizerStream, TokenBytes
@@ -208,7 +209,5 @@ def _read_chat_template(folder: Path, config: dict[str, Any]) -> str | None:
 def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise CorruptFileError(str(path), f"it is not UTF-8 ({error}).") from error
-    except OSError as error:
-        raise CorruptFileError(str(path), f"it cannot be read ({error.strerror}).") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise CorruptFileError(str(path), f"it cannot be read ({reason_of(error)}).") from error

@@ -6,11 +6,12 @@ memory never holds a second copy of the weights, whatever the size of the file o
 largest tensor.
 """
 
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Thread
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,25 +19,19 @@ from torch import Tensor, nn
 from nanoserve.errors import InvariantError, UnsupportedModelError, WeightMismatchError
 from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.kernels.packed_weight import PackedWeight
-from nanoserve.plan.weight_plan import PANEL_OUTPUTS, LinearFormat
+from nanoserve.plan.weight_plan import LinearFormat
 from nanoserve.spec.checkpoint import Checkpoint
 from nanoserve.weights.dequant import check_type
+from nanoserve.weights.filling import ByteCount, Filler, stored_bytes
 from nanoserve.weights.float_reader import FloatReader
 from nanoserve.weights.name_map import Target, gguf_targets, hf_targets, is_ignorable
-from nanoserve.weights.packing import (
-    RowFit,
-    Stage,
-    allocate_weights,
-    fill_rows,
-    replace_parameters,
-    slice_rows,
-)
+from nanoserve.weights.packing import RowFit, allocate_weights, replace_parameters
 from nanoserve.weights.quantize import can_keep
-from nanoserve.weights.row_copy import Source, copy_rows
+from nanoserve.weights.row_copy import Source
 from nanoserve.weights.tensor_file import MappedFile, StoredTensor, check_unchanged, list_stored
-from nanoserve.weights.weight_cache import CachedWeights, WeightCache
+from nanoserve.weights.weight_cache import CachedWeights, CacheEntry, WeightCache
 
-_COPY_THREADS = 2  # parameters filled at once; first touches of memory are what they wait for
+_LAYERS = "layers."  # begins the name of a layer's parameter
 _SAFETENSORS_TYPES = ("F32", "F16", "BF16")
 
 
@@ -55,6 +50,35 @@ class Int4Fitting:
 
 
 @dataclass(frozen=True, slots=True)
+class Packing:
+    """What is about to be packed, since no earlier start left it.
+
+    Attributes:
+        num_bytes: Of the packed weights.
+        is_fitted: Whether any of them are fitted to 4 bits.
+        is_kept: Whether they are written for the next start, if the disk takes them.
+        exceeding_bytes: Of their file, where that is more than all files may have; else 0.
+    """
+
+    num_bytes: int
+    is_fitted: bool
+    is_kept: bool
+    exceeding_bytes: int
+
+
+class LoadListener(Protocol):
+    """Who is told how loading goes."""
+
+    def progress(self, done: int, total: int) -> None:
+        """Note the file bytes read and in all: twice, those that are measured first."""
+        ...
+
+    def packing_started(self, packing: Packing) -> None:
+        """Note that weights are packed now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class LoadReport:
     """What was loaded.
 
@@ -64,6 +88,7 @@ class LoadReport:
         weight_bytes: Bytes of the parameters, packed ones as they are packed.
         cached: Packed weights as an earlier start left them; None if they were packed now.
         keeper: Writes them for the next start at present; None if nothing is written.
+        measuring_seconds: That inputs were measured for; None where they were not.
     """
 
     num_tensors: int
@@ -71,12 +96,13 @@ class LoadReport:
     weight_bytes: int
     cached: CachedWeights | None
     keeper: Thread | None
+    measuring_seconds: float | None
 
 
 def load_weights(
     model: nn.Module,
     checkpoint: Checkpoint,
-    on_progress: Callable[[int, int], None] | None = None,
+    listener: LoadListener | None = None,
     packed: Mapping[str, LinearFormat] | None = None,
     cache: WeightCache | None = None,
     fitting: Int4Fitting | None = None,
@@ -87,7 +113,7 @@ def load_weights(
         model: Its parameters have memory (see `placement`), but those that are packed;
             they are overwritten.
         checkpoint: Its spec describes `model`.
-        on_progress: Called after each tensor with the file bytes done and in all.
+        listener: Told of each parameter, in whichever thread fills it; None tells nobody.
         packed: The format of each parameter that gives way to a `PackedWeight`, by every
             name it has; see `packing.packed_formats`.
         cache: Where packed weights are looked for, and kept for the next start; None packs
@@ -116,20 +142,30 @@ def load_weights(
     weights = allocate_weights(shapes, packed)
     entry = None if cache is None else cache.entry(checkpoint, packed, weights)
     cached = None if entry is None else entry.read()
-    fits: Mapping[str, RowFit] = {}
-    if cached is None and _is_fitted(sources, packed):
-        fits = _row_fits(fitting or Int4Fitting(), sources)
+    is_fitted = cached is None and _is_fitted(sources, packed)
+    if cached is None and weights and listener is not None:
+        listener.packing_started(_describe(weights, is_fitted, entry, cache))
+    on_progress = None if listener is None else listener.progress
+    count = ByteCount(_total_bytes(sources, is_fitted), on_progress)
+    started = time.perf_counter()
+    fits = _row_fits(fitting or Int4Fitting(), sources, count) if is_fitted else {}
+    measured = time.perf_counter()
     with _one_thread():
-        filler = _Filler(sources, parameters, packed, {} if cached else weights, fits)
-        filler.fill_all(on_progress)
+        Filler(sources, parameters, packed, {} if cached else weights, fits).fill_all(count)
     check_unchanged(checkpoint)
     if cached is not None:
         weights = cached.weights
     keeper = entry.keep() if entry is not None and cached is None else None
     replace_parameters(model, parameters, weights)
     placed = {id(parameter): parameter.nbytes for parameter in model.parameters()}
-    weight_bytes = sum(placed.values()) + sum(weight.num_bytes for weight in weights.values())
-    return LoadReport(len(wanted), num_kept, weight_bytes, cached, keeper)
+    return LoadReport(
+        num_tensors=len(wanted),
+        num_kept=num_kept,
+        weight_bytes=sum(placed.values()) + sum(weight.num_bytes for weight in weights.values()),
+        cached=cached,
+        keeper=keeper,
+        measuring_seconds=measured - started if is_fitted else None,
+    )
 
 
 @contextmanager
@@ -212,11 +248,35 @@ def _is_fitted(sources: Mapping[str, list[Source]], packed: Mapping[str, LinearF
     )
 
 
-def _row_fits(fitting: Int4Fitting, sources: dict[str, list[Source]]) -> dict[str, RowFit]:
+def _row_fits(
+    fitting: Int4Fitting, sources: dict[str, list[Source]], count: ByteCount
+) -> dict[str, RowFit]:
     """Return what each parameter's rows are fitted by."""
     measure = fitting.measure_importance
-    importance = {} if measure is None else measure(FloatReader(sources))
+    importance = {} if measure is None else measure(FloatReader(sources, count.add))
     return {name: RowFit(importance.get(name), fitting.kernels) for name in sources}
+
+
+def _total_bytes(sources: Mapping[str, list[Source]], is_fitted: bool) -> int:
+    """Return the bytes of all tensors, those of layers twice where their inputs are measured."""
+    return sum(
+        stored_bytes(group) * (1 + (is_fitted and name.startswith(_LAYERS)))
+        for name, group in sources.items()
+    )
+
+
+def _describe(
+    weights: Mapping[str, PackedWeight],
+    is_fitted: bool,
+    entry: CacheEntry | None,
+    cache: WeightCache | None,
+) -> Packing:
+    return Packing(
+        sum(weight.num_bytes for weight in weights.values()),
+        is_fitted,
+        is_kept=entry is not None,
+        exceeding_bytes=0 if cache is None else cache.exceeding_bytes(weights),
+    )
 
 
 def _by_parameter(
@@ -230,69 +290,3 @@ def _by_parameter(
         target = targets[tensor.name]
         sources.setdefault(target.parameter, []).append(Source(files[tensor.path], tensor, target))
     return sources
-
-
-@dataclass(frozen=True, slots=True)
-class _Filler:
-    """Fills the parameters that are not packed, and `weights`.
-
-    Attributes:
-        sources: The stored tensors of every parameter.
-        parameters: By name.
-        packed: The format of each that is packed.
-        weights: What packed ones are filled into; those not here have their values.
-        fits: What rows are fitted to 4 bits by, where any are.
-    """
-
-    sources: dict[str, list[Source]]
-    parameters: dict[str, nn.Parameter]
-    packed: Mapping[str, LinearFormat]
-    weights: Mapping[str, PackedWeight]
-    fits: Mapping[str, RowFit]
-
-    def fill_all(self, on_progress: Callable[[int, int], None] | None) -> None:
-        """Fill everything, on several threads."""
-        total_bytes = sum(one.tensor.num_bytes for group in self.sources.values() for one in group)
-        done_bytes = 0
-        with ThreadPoolExecutor(_COPY_THREADS) as threads:
-            filled = threads.map(self._fill, self.sources)
-            for group, _ in zip(self.sources.values(), filled, strict=True):
-                for source in group:
-                    done_bytes += source.tensor.num_bytes
-                    if on_progress is not None:
-                        on_progress(done_bytes, total_bytes)
-
-    @torch.inference_mode()  # by thread; parameters made in this mode ask for it
-    def _fill(self, name: str) -> None:
-        if name not in self.packed:
-            FloatReader(self.sources).fill({name: self.parameters[name].detach()})
-        elif name in self.weights:
-            fit = self.fits.get(name, RowFit())
-            _pack(self.packed[name], self.sources[name], self.weights[name], fit)
-
-
-def _pack(one: LinearFormat, sources: list[Source], weight: PackedWeight, fit: RowFit) -> None:
-    """Pack the rows of one weight in slices: what is not packed yet stays small."""
-    if any(source.target.row_start % PANEL_OUTPUTS for source in sources):
-        _pack_at_once(one, sources, weight, fit)
-        return
-    for source in sources:
-        num_rows, heads = source.target.shape[0], source.target.interleaved_heads
-        slice_size = slice_rows(weight.in_size, num_rows // heads if heads else 1)
-        for first in range(0, num_rows, slice_size):
-            last = min(first + slice_size, num_rows)
-            stage = Stage.allocate(one, (last - first, weight.in_size), fit)
-            copy_rows(source, stage.convert, stage.parts, first, last)
-            fill_rows(weight, source.target.row_start + first, stage.pack())
-
-
-def _pack_at_once(
-    one: LinearFormat, sources: list[Source], weight: PackedWeight, fit: RowFit
-) -> None:
-    """Pack a weight of which a tensor's rows begin within a panel."""
-    stage = Stage.allocate(one, (weight.out_size, weight.in_size), fit)
-    for source in sources:
-        start, num_rows = source.target.row_start, source.target.shape[0]
-        rows = [part.narrow(0, start, num_rows) for part in stage.parts]
-        copy_rows(source, stage.convert, rows)
-    fill_rows(weight, 0, stage.pack())

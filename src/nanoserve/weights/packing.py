@@ -7,7 +7,6 @@ packed weights and, beside them, no more than the slices that are being filled.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import lcm
 from typing import cast
 
 import torch
@@ -17,14 +16,14 @@ from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.kernels.packed_weight import PackedWeight, pack, pack_int4, pack_int8
 from nanoserve.kernels.panel_layout import PanelMemory
 from nanoserve.kernels.panel_layout import WeightFormat as PackedFormat
+from nanoserve.plan.load_peak import stage_bytes
 from nanoserve.plan.weight_plan import PANEL_OUTPUTS, SCALE_BYTES, LinearFormat, WeightFormats
-from nanoserve.units import MIB, ceil_div, round_up
+from nanoserve.units import ceil_div, round_up
 from nanoserve.weights.dequant import dequantize
 from nanoserve.weights.quantize import can_keep, quantize_rows, split_blocks
 
 PART_ALIGNMENT = 64  # bytes; where `PanelMemory` begins each part
 _HEAD = "lm_head.weight"
-_SLICE_VALUES = 4 * MIB  # of a large weight packed at once
 
 
 def packed_formats(model: nn.Module, formats: WeightFormats | None) -> dict[str, LinearFormat]:
@@ -69,20 +68,6 @@ def replace_parameters(
         setattr(module, leaf, weight)
 
 
-def slice_rows(in_size: int, head_rows: int = 1) -> int:
-    """Return how many rows of a weight are packed at once: a few MiB.
-
-    Args:
-        in_size: Values of a row.
-        head_rows: Rows that are put in order together.
-
-    Returns:
-        Whole panels and whole heads, at least one of each.
-    """
-    least = lcm(PANEL_OUTPUTS, head_rows)
-    return max(1, _SLICE_VALUES // in_size // least) * least
-
-
 @dataclass(frozen=True, slots=True)
 class RowFit:
     """What rows are fitted to 4 bits by.
@@ -111,16 +96,29 @@ class Stage:
     fit: RowFit
 
     @classmethod
-    def allocate(cls, one: LinearFormat, shape: tuple[int, ...], fit: RowFit) -> "Stage":
-        """Return room for so many rows of so many inputs."""
+    def carve(
+        cls, one: LinearFormat, shape: tuple[int, int], fit: RowFit, scratch: Tensor
+    ) -> "Stage":
+        """Return room for so many rows of so many inputs.
+
+        Args:
+            one: The format.
+            shape: Rows and inputs.
+            fit: What the rows are fitted by.
+            scratch: uint8, whose first `plan.load_peak.stage_bytes` the room is.
+        """
         rows, in_size = shape
         if not one.group_size:
-            return cls(one, (torch.empty(shape, dtype=getattr(torch, one.name)),), fit)
-        scales_shape = (rows, in_size // one.group_size)
-        scales = [torch.empty(scales_shape, dtype=torch.float16) for _ in range(2)]
-        if one.name == "int8":
-            return cls(one, (torch.empty(shape, dtype=torch.int8), scales[0]), fit)
-        return cls(one, (torch.empty(shape, dtype=torch.uint8), *scales), fit)
+            dtype: torch.dtype = getattr(torch, one.name)
+            return cls(
+                one, (scratch[: rows * in_size * dtype.itemsize].view(dtype).view(shape),), fit
+            )
+        num_values, scales_shape = rows * in_size, (rows, in_size // one.group_size)
+        num_scales = 2 if one.name == "int4" else 1
+        halves = scratch[num_values : stage_bytes(one, rows, in_size)].view(torch.float16)
+        scales = halves.view(num_scales, *scales_shape).unbind()
+        values = scratch[:num_values].view(torch.uint8 if one.name == "int4" else torch.int8)
+        return cls(one, (values.view(shape), *scales), fit)
 
     def convert(self, raw: Tensor, type_name: str, shape: tuple[int, ...]) -> tuple[Tensor, ...]:
         """Return rows of a file as this stage holds them; bits are kept where they can be."""
@@ -131,14 +129,15 @@ class Stage:
             return (values,)
         return quantize_rows(values, self.one, self.fit.importance, self.fit.kernels)
 
-    def pack(self) -> PackedWeight:
-        """Return the rows in panels."""
-        values, *scales = self.parts
+    def pack_into(self, weight: PackedWeight, first_row: int) -> None:
+        """Write the rows into a weight's panels, from a whole panel on."""
+        memory, (values, *scales) = _PanelRun(weight, first_row), self.parts
         if self.one.name == "int8":
-            return pack_int8(values, scales[0])
-        if self.one.name == "int4":
-            return pack_int4(values, scales[0], scales[1])
-        return pack(values)
+            pack_int8(values, scales[0], memory)
+        elif self.one.name == "int4":
+            pack_int4(values, scales[0], scales[1], memory)
+        else:
+            pack(values, memory)
 
 
 def allocate_weights(
@@ -168,16 +167,6 @@ def allocate_weights(
     return weights
 
 
-def fill_rows(weight: PackedWeight, first_row: int, part: PackedWeight) -> None:
-    """Copy packed rows into a weight, from a whole panel on.
-
-    Panels follow each other, so rows that are whole panels are a run of the weight's bytes.
-    """
-    first_panel = first_row // PANEL_OUTPUTS
-    for into, values in zip(_panels(weight), _panels(part), strict=True):
-        into[first_panel : first_panel + len(values)] = values
-
-
 def _part_sizes(one: LinearFormat, shape: tuple[int, ...]) -> list[int]:
     """Return the bytes of a packed weight's data, then of its scales and minimums."""
     out_size, in_size = shape
@@ -190,8 +179,22 @@ def _part_sizes(one: LinearFormat, shape: tuple[int, ...]) -> list[int]:
     return [data_bytes, *[scale_bytes] * num_scales]
 
 
-def _panels(weight: PackedWeight) -> list[Tensor]:
-    """Return what a weight consists of, each as [panels, values of a panel]."""
-    num_panels = ceil_div(weight.out_size, PANEL_OUTPUTS)
-    parts = (weight.data, weight.scales, weight.minimums)
-    return [part.view(num_panels, -1) for part in parts if part is not None]
+class _PanelRun:
+    """A weight's own memory, from a row that begins a panel on; see `ByteSource`.
+
+    Panels follow each other, so rows that are whole panels are a run of the weight's bytes.
+    """
+
+    def __init__(self, weight: PackedWeight, first_row: int) -> None:
+        first_panel = first_row // PANEL_OUTPUTS
+        num_panels = ceil_div(weight.out_size, PANEL_OUTPUTS)
+        parts = (weight.data, weight.scales, weight.minimums)
+        self._runs = iter(
+            part.view(torch.uint8).view(num_panels, -1)[first_panel:].flatten()
+            for part in parts
+            if part is not None
+        )
+
+    def take(self, num_bytes: int) -> Tensor:
+        """Return the first bytes of the next part: values, then scales, then minimums."""
+        return next(self._runs)[:num_bytes]

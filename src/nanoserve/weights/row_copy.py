@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from nanoserve.plan.load_peak import PIECE_VALUES
 from nanoserve.units import MIB
 from nanoserve.weights.name_map import Target
 from nanoserve.weights.tensor_file import MappedFile, StoredTensor
 
 _PIECE_BYTES = 4 * MIB  # of the file; larger pieces were not faster
-_PIECE_ITEMS = MIB  # dequantised values; 4 MiB of float32 stay in a core's cache
 
 Convert = Callable[[Tensor, str, tuple[int, ...]], tuple[Tensor, ...]]
 
@@ -74,7 +74,7 @@ def _pieces(
     if len(shape) == 1:
         yield wanted.start, wanted.stop
         return
-    fitting_rows = min(_PIECE_BYTES * num_rows // num_bytes, _PIECE_ITEMS // shape[1])
+    fitting_rows = min(_PIECE_BYTES * num_rows // num_bytes, PIECE_VALUES // shape[1])
     piece_rows = max(1, fitting_rows // head_rows) * head_rows
     for first in range(wanted.start, wanted.stop, piece_rows):
         yield first, min(first + piece_rows, wanted.stop)

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from nanoserve.error_reasons import reason_of
 from nanoserve.errors import ModelError
 from nanoserve.spec.checkpoint import Checkpoint
 from nanoserve.spec.file_identity import FileIdentity, identity_of
@@ -94,7 +95,7 @@ class MappedFile:
             file = path.open("rb")
         except OSError as error:
             message = (
-                f"{path} cannot be read any more: {error.strerror}. Start again once it is there."
+                f"{path} cannot be read any more: {reason_of(error)}. Start again once it is there."
             )
             raise ModelError(message) from error
         with file:

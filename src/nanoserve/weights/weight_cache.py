@@ -94,6 +94,14 @@ class WeightCache:
                 model_hash = model_files.hash(threads)
         return CacheEntry(files, model_files, settings, model_hash, dict(weights), image)
 
+    def exceeding_bytes(self, weights: Mapping[str, PackedWeight]) -> int:
+        """Return the bytes of these weights' file if that is more than the bound; else 0.
+
+        Who keeps none has nothing to learn of it: 0 then, too.
+        """
+        num_bytes = file_bytes(_image(weights.values()).numel())
+        return num_bytes if num_bytes > self.max_bytes > 0 else 0
+
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry:

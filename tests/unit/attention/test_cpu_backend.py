@@ -1,6 +1,5 @@
 """`CpuAttention` equals `TorchAttention`, and a row does not depend on its neighbours."""
 
-import platform
 import random
 from dataclasses import dataclass
 
@@ -15,7 +14,6 @@ from nanoserve.attention.cpu_backend import CpuAttention
 from nanoserve.attention.select import select_backend
 from nanoserve.attention.torch_backend import TorchAttention
 from nanoserve.errors import KernelError
-from nanoserve.kernels.kernel_build import build_kernels
 from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.runner.decode_buffers import StaticBuffers
 from nanoserve.runner.input_buffers import build_step_inputs
@@ -25,7 +23,7 @@ from nanoserve.sched.step import ScheduledRequest, StepPlan
 from nanoserve.spec.model_spec import ModelSpec
 from nanoserve.units import ceil_div
 from tests.kv_codec import KV_DTYPES, decode, encode
-from tests.native_kernels import native_kernels, needs_kernels
+from tests.native_kernels import kernels_for, native_kernels, needs_kernels
 from tests.tiny_models import CPU, scheduled, tiny_spec
 
 pytestmark = needs_kernels
@@ -313,14 +311,10 @@ def test_native_operators_attend_on_the_cpu_alone() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="names x86 architectures")
 @pytest.mark.parametrize("architecture", ["x86-64", "x86-64-v3"])
 def test_other_vectors_give_the_same(architecture: str) -> None:
     """Compiled for 128-bit and 256-bit vectors, the one source still equals torch."""
-    try:
-        kernels = KernelLibrary(build_kernels(architecture))
-    except KernelError as error:
-        pytest.skip(str(error))
+    kernels = kernels_for(architecture)
     lengths = [(1, 3), (1, 700), (9, 40), (70, 5)]
 
     for dtype in TOLERANCES:

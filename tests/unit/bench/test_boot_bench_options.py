@@ -29,6 +29,7 @@ def test_what_is_no_list_is_refused_by_flag(text: str) -> None:
         ({"num_heads": 0}, "--num-heads is 0"),
         ({"capture_limit": 0}, "--capture-limit is 0"),
         ({"repeat": -1}, "--repeat is -1"),
+        ({"repeat": 10**30}, r"--repeat is 1,0.*; it must be at most 1,000\."),
         ({"max_model_len": "x"}, "--max-model-len is 'x'"),
         ({"max_num_seqs": "x"}, "--max-num-seqs is 'x'"),
     ],

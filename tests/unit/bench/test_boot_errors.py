@@ -205,5 +205,8 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(OptionError, match="cannot be read"):
         read_records(tmp_path)
-    with pytest.raises(CorruptFileError, match="it is no text"):
+    with pytest.raises(CorruptFileError, match=r"it is not UTF-8 text \(byte 0\)"):
         read_records(tmp_path / "binary")
+    (tmp_path / "words").write_text('{"a": 1}\n{"a": yes}\n')
+    with pytest.raises(CorruptFileError, match=r"damaged: line 2, column 7 is not JSON\."):
+        read_records(tmp_path / "words")

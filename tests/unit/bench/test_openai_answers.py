@@ -45,6 +45,15 @@ def test_what_is_no_address_is_an_option_error(url: str) -> None:
     assert check_url(f"{URL}/") == URL
 
 
+@pytest.mark.parametrize("url", ["http://[::1", "http://a:b", "http://\x00"])
+def test_what_is_no_address_is_refused_with_one_that_is(url: str) -> None:
+    """Not in the words of the library that reads addresses."""
+    with pytest.raises(OptionError) as refusal:
+        check_url(url)
+
+    assert str(refusal.value) == f"--url is {url!r}; it must be like http://127.0.0.1:8000."
+
+
 @pytest.mark.parametrize("temperature", [float("nan"), -1.0, float("inf")])
 def test_impossible_temperature_is_an_option_error(temperature: float) -> None:
     """JSON has no such number, so it cannot be left to the server."""

@@ -2,6 +2,7 @@
 
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
 
@@ -38,6 +39,13 @@ async def main():
 
 asyncio.run(main())
 """
+BUSY = """
+import os, subprocess, sys
+while True:
+    subprocess.run([sys.executable, "-S", "-c", ""])
+    os.write(1, b".")
+"""
+NUM_CHILDREN = 10  # take a tenth of a second of processor time, and a tick is a hundredth
 FORKING = """
 import signal, subprocess, sys
 child = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"
@@ -48,9 +56,10 @@ signal.pause()
 
 
 @pytest.fixture
-def port() -> int:
-    """Return a port that nothing listens on."""
-    return unused_port()
+def port() -> Iterator[int]:
+    """Yield a port that nothing listens on."""
+    with unused_port() as port:
+        yield port
 
 
 @pytest.fixture(autouse=True)
@@ -129,11 +138,19 @@ def test_a_busy_server_is_told_from_an_idle_one(
     port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What children that have ended took is counted with it, however little a full machine lets."""
-    busy = "import subprocess, sys\nwhile True: subprocess.run([sys.executable, '-S', '-c', ''])"
-    server = ServerProcess([sys.executable, "-c", busy], {}, port, tmp_path / "log")
+    log = tmp_path / "log"
+    server = ServerProcess([sys.executable, "-c", BUSY], {}, port, log)
+
+    def until_children_ended(_: float) -> None:
+        """Wait, in place of a time, until the server has done what takes some ticks."""
+        end_bytes, started_s = log.stat().st_size + NUM_CHILDREN, monotonic()
+        while log.stat().st_size < end_bytes and monotonic() - started_s < TIMEOUT_S:
+            pass
+
     try:
         with monkeypatch.context() as patch:
             patch.setattr("bench.peers.server_process._IDLE_FRACTION", 0.0)
+            patch.setattr("time.sleep", until_children_ended)
             assert not server.is_idle_within(1.0)
     finally:
         server.stop()

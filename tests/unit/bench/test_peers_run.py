@@ -50,8 +50,9 @@ def watched(name: str, *deaths: int, **changes: object) -> tuple[Peer, list[Star
 def run(path: Path, *peers: Peer, repeats: int = 1, **more: Any) -> list[dict[str, Any]]:
     """Measure the peers and return the records of the file."""
     is_resumed = more.pop("is_resumed", False)
-    plan = Plan((1,), repeats, unused_port(), **{"has_long": True, **more})
-    Run(plan, Results(path, is_resumed=is_resumed)).measure(peers)
+    with unused_port() as port:
+        plan = Plan((1,), repeats, port, **{"has_long": True, **more})
+        Run(plan, Results(path, is_resumed=is_resumed)).measure(peers)
     return read(path)
 
 
@@ -133,8 +134,9 @@ def test_a_peer_that_does_not_start_is_tried_twice_and_left(results_path: Path) 
 def test_figures_of_the_first_attempt_are_not_lost_to_the_second(results_path: Path) -> None:
     """A level that was measured stays where the server dies earlier the next time."""
     peer, starts = watched("mortal", RATES + 2, 2)
-    plan = Plan((1, 2), 1, unused_port(), has_long=False)
-    Run(plan, Results(results_path, is_resumed=False)).measure([peer])
+    with unused_port() as port:
+        plan = Plan((1, 2), 1, port, has_long=False)
+        Run(plan, Results(results_path, is_resumed=False)).measure([peer])
     (record,) = read(results_path)
 
     assert len(starts) == 2

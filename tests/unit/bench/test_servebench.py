@@ -23,6 +23,7 @@ from tests.openai_server import (
     usage,
     whole_answer,
 )
+from tests.unit.bench.thin_peer import unused_port
 
 SMALL = ServeBenchOptions(
     num_requests=4, concurrency=2, prompt_tokens="8", output_tokens="4", timeout=60.0
@@ -291,13 +292,13 @@ def test_an_answer_that_does_not_come_in_time_has_failed() -> None:
 
 def test_a_server_that_is_gone_is_one_message() -> None:
     """Nothing listens: no traceback."""
-    with openai_server() as server:
-        url = server.url
+    with unused_port() as port:
+        url = f"http://127.0.0.1:{port}"
 
-    with pytest.raises(BenchError, match="No server answers"):
-        run_bench(replace(SMALL, url=url))
-    with pytest.raises(BenchError, match="no connection"):
-        run_bench(replace(SMALL, url=url, model="m"))
+        with pytest.raises(BenchError, match="No server answers"):
+            run_bench(replace(SMALL, url=url))
+        with pytest.raises(BenchError, match="no connection"):
+            run_bench(replace(SMALL, url=url, model="m"))
 
 
 def test_a_server_that_takes_no_field_says_why() -> None:
@@ -310,8 +311,34 @@ def test_a_server_that_takes_no_field_says_why() -> None:
         bench(answer)
 
 
-def test_interference_parts_quiet_gaps_from_disturbed_ones() -> None:
+class PieceClock:
+    """A clock that goes on by a millisecond when it is read, as for each piece of an answer.
+
+    So the quiet time of a load has its pieces however the machine stalls.
+    """
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+        self._sleep = asyncio.sleep
+
+    def read(self) -> float:
+        self._now_s += 0.001
+        return self._now_s
+
+    async def sleep(self, seconds: float) -> None:
+        end_s = self._now_s + seconds
+        await self._sleep(0)
+        while self._now_s < end_s:
+            await self._sleep(0.001)
+
+
+def test_interference_parts_quiet_gaps_from_disturbed_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Streams run until the last intruder was answered, then they are cut."""
+    clock, pause = PieceClock(), asyncio.sleep
+    monkeypatch.setattr("time.perf_counter", clock.read)
+    monkeypatch.setattr("asyncio.sleep", clock.sleep)
 
     async def answer(body: Body) -> Answer:
         yield OK
@@ -320,7 +347,7 @@ def test_interference_parts_quiet_gaps_from_disturbed_ones() -> None:
             return
         while True:
             yield event("a")
-            await asyncio.sleep(0.001)
+            await pause(0.001)
 
     report = bench(
         answer,

@@ -2,6 +2,8 @@
 
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,10 +34,16 @@ asyncio.run(main())
 """
 
 
-def unused_port() -> int:
-    """Return a port that nothing listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
+@contextmanager
+def unused_port() -> Iterator[int]:
+    """Yield a port that nothing listens on, and that the system gives to nobody meanwhile.
+
+    Who asks for it by its number, as asyncio's servers do, may listen on it beside our socket.
+    """
+    with socket.socket() as holding:
+        holding.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holding.bind(("127.0.0.1", 0))
+        yield int(holding.getsockname()[1])
 
 
 def command_of(port: int, dies_at: int = 0) -> list[str]:

@@ -34,6 +34,38 @@ def test_a_model_that_loads_may_not_serve() -> None:
     assert plan.fit.p95.mid < 4
 
 
+@pytest.mark.parametrize(
+    ("engine", "slots", "flag"),
+    [
+        ("nanoserve", None, "--max-num-seqs 8"),
+        ("nanoserve", 16, "--max-num-seqs 16"),
+        ("vllm", 16, "--max-num-seqs 16"),
+        ("llama.cpp", 16, "--parallel 16"),
+    ],
+)
+def test_no_more_is_served_than_the_command_s_slots(
+    engine: str, slots: int | None, flag: str
+) -> None:
+    """What fits beside them is said to fit, and which flag would serve it."""
+    plan = planned("llama-3.1-8b", "h100", engine=engine, max_num_seqs=slots)
+    served = int(flag.split()[1])
+
+    assert plan.command is not None
+    assert plan.command.endswith(flag)
+    assert plan.fit.p95.mid > served
+    assert plan.reason.startswith(f"{served} requests of {plan.choices.workload.p95:,} tokens run")
+    assert plan.reason.endswith(
+        f"the slots of --max-num-seqs; {plan.fit.p95.mid:,} fit, so it may be raised"
+    )
+
+
+def test_what_fits_is_served_where_there_are_slots_for_it() -> None:
+    """55 fit under vLLM, which has hundreds of slots."""
+    plan = planned("llama-3.1-8b", "h100", engine="vllm@0.21")
+
+    assert plan.reason == f"{plan.fit.p95.mid} requests of 8,192 tokens fit at once"
+
+
 def test_a_length_that_is_asked_for_must_fit() -> None:
     """A stated length larger than the pool is a server that does not start."""
     plan = planned("llama-3.1-8b", "rtx 4090", max_model_len=131_072)

@@ -50,5 +50,5 @@ def test_a_file_that_is_no_text_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "bytes.jsonl"
     path.write_bytes(b"\xff\xfe")
 
-    with pytest.raises(CorruptFileError, match=r"bytes\.jsonl is damaged: it is no text"):
+    with pytest.raises(CorruptFileError, match=r"bytes\.jsonl is damaged: it is not UTF-8 text"):
         read_records(path)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -273,13 +274,13 @@ def test_a_key_that_no_header_holds(
     assert seen == []
 
 
-def test_a_server_that_is_not_there(metrics_url: str) -> None:
+def test_a_server_that_is_not_there() -> None:
     """A port nobody listens on is told from a page that is wrong."""
-    port = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
-    port.server_close()
+    with socket.socket() as bound:  # or somebody else might listen on it meanwhile
+        bound.bind(("127.0.0.1", 0))
 
-    with pytest.raises(OptionError, match="cannot be read"):
-        read_metrics_page(f"http://127.0.0.1:{port.server_port}")
+        with pytest.raises(OptionError, match="cannot be read"):
+            read_metrics_page(f"http://127.0.0.1:{bound.getsockname()[1]}")
 
 
 def test_the_end_of_a_stream_keeps_its_line_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

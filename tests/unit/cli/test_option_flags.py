@@ -62,12 +62,12 @@ def test_a_switch_may_be_left_to_the_boot(
     assert seen[0].cuda_graphs is value
 
 
-def test_bad_byte_count_is_a_usage_error() -> None:
+def test_bad_byte_count_is_an_option_error() -> None:
     """A byte count that is none is refused by name before anything is loaded."""
     result = CliRunner().invoke(command_line.app, ["serve", "--kv-cache-bytes", "much"])
 
-    assert result.exit_code == 2
-    assert "is not a byte count" in result.output
+    assert isinstance(result.exception, OptionError)
+    assert "--kv-cache-bytes: 'much' is not a byte count" in str(result.exception)
 
 
 def test_impossible_values_are_option_errors() -> None:

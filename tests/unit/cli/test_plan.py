@@ -316,6 +316,15 @@ def test_the_pages_own_example_is_what_is_printed(monkeypatch: pytest.MonkeyPatc
     assert run(*command.split()).output.strip() == shown.partition("```")[0].strip()
 
 
+def test_the_pages_verdict_of_our_own_server_is_what_is_printed() -> None:
+    """Its slots first, as the command below has them, then what fits."""
+    output = run("llama-3.1-8b", "--gpu", "h100", "--engine", "nanoserve").output
+    verdict = next(line for line in output.splitlines() if line.startswith("serves: "))
+
+    assert f"`{verdict}`" in PAGE
+    assert "--max-num-seqs 8\n" in output
+
+
 def test_the_pages_table_has_the_right_bytes() -> None:
     """Bytes of a further token of each family in docs/planner.md are the planner's."""
     rows = [line.split(" | ") for line in PAGE.partition("Families that")[2].splitlines()]

@@ -1,7 +1,5 @@
 """Products of packed weights, and their rows, are what the weights stand for."""
 
-import platform
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,7 +7,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nanoserve.errors import KernelError
-from nanoserve.kernels.kernel_build import build_kernels
 from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.kernels.packed_args import embedding_args, packed_linear_args
 from nanoserve.kernels.packed_weight import (
@@ -21,7 +18,7 @@ from nanoserve.kernels.packed_weight import (
     unpack,
 )
 from nanoserve.kernels.panel_layout import WeightFormat
-from tests.native_kernels import native_kernels, needs_kernels
+from tests.native_kernels import kernels_for, native_kernels, needs_kernels
 from tests.packed_weights import (
     DENSE,
     FORMATS,
@@ -133,14 +130,10 @@ def test_rows_are_what_the_weight_stands_for(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="names x86 architectures")
 @pytest.mark.parametrize("architecture", ["x86-64", "x86-64-v3", "skylake-avx512"])
 def test_other_instructions_give_the_same(architecture: str) -> None:
     """Without products of bytes or bfloat16, or in narrower vectors, the sources still agree."""
-    try:
-        kernels = KernelLibrary(build_kernels(architecture))
-    except KernelError as error:
-        pytest.skip(str(error))
+    kernels = kernels_for(architecture)
 
     for format in FORMATS:
         for num_groups, group_size in GROUPS:

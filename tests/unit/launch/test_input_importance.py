@@ -11,6 +11,7 @@ from nanoserve.launch import input_importance
 from nanoserve.launch.input_importance import measure_importance
 from nanoserve.model.decoder import Decoder
 from nanoserve.model.layers import Linear
+from nanoserve.plan.load_peak import CONTEXT_TOKENS
 from nanoserve.plan.weight_plan import choose_formats
 from nanoserve.spec.checkpoint import Checkpoint
 from nanoserve.spec.model_spec import ModelSpec
@@ -22,7 +23,7 @@ from tests.tiny_models import CPU, execute, runner_for, scheduled
 from tests.unit.weights.stand_in import TINY_LLAMA, build_stand_in, random_tensors
 from tests.unit.weights.test_loader import BIASED_QWEN3, read_folder, with_spec, write_folder
 
-CONTEXT = input_importance._CONTEXT_TOKENS
+CONTEXT = CONTEXT_TOKENS
 BLOCKS = range(CONTEXT // 4)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from nanoserve.attention.cpu_backend import CpuAttention
@@ -31,12 +30,11 @@ from tests.native_kernels import native_kernels, needs_kernels
 from tests.planner import planned as planned_on
 
 FORMATS = list(product(("none", "int8", "int4"), ("auto", "int8", "fp8")))
-AMX = {"amx"} if torch.cpu._is_amx_tile_supported() else set()
 HOST = replace(
     custom_gpu(16 * GIB, bandwidth_gbps=30),
     name="a machine",
     compute_capability="host",
-    host_has=frozenset({"bf16", "native", *AMX}),
+    host_has=frozenset({"bf16", "native"}),
 )
 MEMORY_LINES = {"weights": "weights", "activations": "activations", "capture": "recorded steps"}
 
@@ -68,7 +66,7 @@ def booted_plan(plan: PlanAnswer, options: EngineOptions) -> BootPlan:
         backend.arena_bytes,
         options.block_size,
         backend.kv_cache_dtypes,
-        None if AMX else options.quantization,
+        options.quantization,
     )
     held = part(plan, "this process at start")
     reading = MemoryReading(HOST.memory_bytes, HOST.memory_bytes - held, own_bytes=held)

@@ -1,10 +1,12 @@
 """Booting with packed weights: what is planned is held, and what cannot be read is refused."""
 
+import re
 import threading
 from functools import partial
 from pathlib import Path
 
 import pytest
+from safetensors import safe_open
 
 from nanoserve.errors import OptionError
 from nanoserve.kernels.packed_weight import PackedWeight
@@ -12,6 +14,7 @@ from nanoserve.launch.boot import boot
 from nanoserve.launch.llm import LLM
 from nanoserve.options import EngineOptions, Quantization
 from nanoserve.sched.sampling_params import SamplingParams
+from nanoserve.units import MIB
 from nanoserve.weights.weight_cache import WeightCache
 from tests.boot_fakes import RecordingListener
 from tests.model_folders import LlamaShape, write_llama
@@ -118,6 +121,78 @@ def test_a_second_start_has_what_the_first_one_packed(
 
     assert ["an earlier start packed" in detail for detail in details] == [False, True, False]
     assert answers[0] == answers[1] == answers[2]
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("quantization", "cache_bytes", "expected"),
+    [
+        (
+            "int4",
+            None,
+            r"packing .* MiB, after measuring inputs .*; the next start finds it on disk",
+        ),
+        ("int8", None, r"packing .* MiB; the next start finds it on disk"),
+        ("int4", 0, r"packing .* MiB, after measuring inputs on random tokens to fit .* 4 bits"),
+        (
+            "none",
+            MIB,
+            r"packing .* MiB, as at every start: 2\.0 MiB on disk is more than the 1\.0 MiB that is "
+            r"kept; --weight-cache-bytes 1GiB would keep it",
+        ),
+    ],
+)
+def test_a_start_that_packs_says_so_before_it_does(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    quantization: Quantization,
+    cache_bytes: int | None,
+    expected: str,
+) -> None:
+    """One line with bytes, and whether the next start waits again; a start that maps has none."""
+    monkeypatch.setattr("nanoserve.launch.boot_model.LEAST_BYTES", 1)
+    options = EngineOptions(
+        model=str(folder),
+        device="cpu",
+        quantization=quantization,
+        num_blocks=8,
+        weight_cache_bytes=cache_bytes,
+    )
+    first, second = RecordingListener(), RecordingListener()
+
+    boot(options, first)
+    wait_for_keeper()
+    boot(options, second)
+
+    lines = [[note for note in one.notes if "packing" in note] for one in (first, second)]
+    assert len(lines[0]) == 1
+    assert re.fullmatch(expected, lines[0][0])
+    assert lines[1] == ([] if cache_bytes is None else lines[0])
+
+
+@needs_kernels
+@pytest.mark.parametrize(("quantization", "num_passes"), [("int8", 1), ("int4", 2)])
+def test_a_first_start_shows_how_far_it_is(
+    folder: Path, quantization: Quantization, num_passes: int
+) -> None:
+    """The bar moves while inputs are measured, too: the bytes of layers count twice."""
+    listener = RecordingListener()
+
+    boot(
+        EngineOptions(model=str(folder), device="cpu", quantization=quantization, num_blocks=8),
+        listener,
+    )
+
+    steps = listener.steps["weights"]
+    with safe_open(str(folder / "model.safetensors"), "pt") as file:
+        sizes = {name: file.get_tensor(name).nbytes for name in file.keys()}  # noqa: SIM118
+    layer_bytes = sum(size for name, size in sizes.items() if ".layers." in name)
+    total_bytes = sum(sizes.values()) + (num_passes - 1) * layer_bytes
+    assert {total for _, total in steps} == {total_bytes}
+    assert [done for done, _ in steps] == sorted({done for done, _ in steps})
+    assert steps[-1][0] == total_bytes
+    (report,) = [one for one in listener.reports if one.name == "weights"]
+    assert ("inputs measured in" in report.detail) == (num_passes == 2)
 
 
 def wait_for_keeper() -> None:

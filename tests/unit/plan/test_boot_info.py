@@ -14,6 +14,7 @@ from nanoserve.plan.boot_report import BootReport, BudgetLine, StageReport
 from nanoserve.plan.capture_plan import CaptureRequest, plan_capture
 from nanoserve.plan.device_facts import DeviceFacts
 from nanoserve.plan.kv_plan import KVPoolPlan
+from nanoserve.plan.load_peak import LoadPlan
 from nanoserve.plan.memory_budget import MemoryBudget, MemoryReading
 from nanoserve.plan.weight_plan import WeightPlan
 from nanoserve.units import GIB, MIB
@@ -42,6 +43,7 @@ PLAN = BootPlan(
     weights=WeightPlan("int4", None, (("int4 in groups of 32", GIB), ("bfloat16", GIB))),
     weight_bytes=2 * GIB,
     activation_bytes=64 * MIB,
+    load=LoadPlan(2 * GIB, MIB, 0),
     kv_pool=POOL,
     decode_mode="captured",
     capture=plan_capture(
@@ -166,6 +168,24 @@ def test_the_table_is_aligned() -> None:
         "unassigned  5.00 GiB         -         -",
         "total       8.00 GiB",
     )
+
+
+def test_what_packing_took_stands_below_the_total() -> None:
+    """It is no part of the device: the pool is allocated after it was given back."""
+    report = replace(REPORT, load=BudgetLine("load", 2 * GIB + MIB, 2 * GIB + 3 * MIB))
+    payload = boot_info(PLAN, report, None)
+
+    assert boot_lines(payload)[-2:] == (
+        "total                 8.00 GiB",
+        "packing, at its peak  2.00 GiB  2.00 GiB  +2.0 MiB",
+    )
+    assert payload["load"] == {
+        "name": "load",
+        "planned_bytes": 2 * GIB + MIB,
+        "measured_bytes": 2 * GIB + 3 * MIB,
+        "residual_bytes": 2 * MIB,
+    }
+    assert info()["load"] is None
 
 
 def test_the_table_leaves_out_what_is_empty() -> None:

@@ -1,4 +1,4 @@
-"""Steps with prompts: recorded when their shape is met, and the same bits as eagerly."""
+"""Steps with prompts: recorded once, and the same bits as eagerly."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from nanoserve.runner.native_recorder import NativeRecorder
 from nanoserve.sched.batch_layout import BatchLayout
 from nanoserve.sched.step import ScheduledRequest, StepMode, StepPlan
 from tests.native_kernels import native_kernels, needs_kernels
-from tests.recorders import FullDeviceRecorder, WatchedNativeRecorder
+from tests.recorders import FullNativeRecorder, WatchedNativeRecorder
 from tests.tiny_models import (
     BLOCK_SIZE,
     CPU,
@@ -91,7 +91,6 @@ def test_tokens_and_the_pool_are_those_of_eager_steps(quantization: Quantization
         modes.append(found.execution.mode)
 
     assert set(modes) == {StepMode.REPLAYED}
-    assert len(mixed._replays) == 3  # the prompts at once, pieces of 40, the last piece
     for ours, theirs in zip(graphs.pool.layers, eager._pool.layers, strict=True):
         for side, other in zip(ours, theirs, strict=True):
             assert torch.equal(used_blocks(side), used_blocks(other))
@@ -137,33 +136,29 @@ def test_what_is_not_recorded() -> None:
         assert mixed.run(layout_of(plan)) is None
 
 
-def test_shapes_not_met_for_longest_are_forgotten() -> None:
-    """So that prompts of all lengths fill no memory; what is met often is kept."""
+def test_steps_of_all_sizes_run_what_was_recorded_first() -> None:
+    """A prompt of any length, alone or beside others, costs no recording when it comes."""
     _, mixed = mixed_for()
-    for length in range(2, 80):
-        mixed.run(layout_of(StepPlan(0, (piece(0, 0, length),))))
-        mixed.run(layout_of(StepPlan(0, (piece(0, 0, 2),))))
+    replay = mixed._replay
+    assert replay is not None
+    eager = runner_for(decoder_of(), num_blocks=800)  # type: ignore[arg-type]
 
-    lengths = [shape.num_tokens for shape in mixed._replays]
-    assert lengths == [*range(49, 80), 2]
+    lengths = [(2,), (61,), (3, 50), (200,), *[(1 + count,) * count for count in range(1, 9)], (2,)]
+    for prompts in lengths:
+        plan = StepPlan(0, tuple(piece(row, 0, length) for row, length in enumerate(prompts)))
+        logits = mixed.run(layout_of(plan))
+        assert logits is not None
+        found = tuple(logits.argmax(dim=-1).tolist())
+        assert found == eager.execute(plan).sampled_token_ids
+
+    assert mixed._replay is replay
 
 
-def test_without_memory_such_steps_and_larger_ones_stay_eager(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Said once; smaller ones are recorded."""
-    graphs, _ = mixed_for()
-    recorder = FullDeviceRecorder(1)
-    mixed = MixedGraphs(
-        graphs._model, graphs.pool, graphs.logits_buffer, 400, MIXED_TOKENS, recorder
-    )
-    large, larger, small = (
-        layout_of(StepPlan(0, (piece(0, 0, length),))) for length in (30, 31, 29)
-    )
+def test_without_memory_such_steps_stay_eager(caplog: pytest.LogCaptureFixture) -> None:
+    """Said once, at the start."""
+    _, mixed = mixed_for(recorder=FullNativeRecorder(native_kernels()))
 
-    for layout in (large, large, larger):
-        assert mixed.run(layout) is None
-
-    assert mixed.run(small) is not None
+    assert mixed.run(layout_of(StepPlan(0, (piece(0, 0, 30),)))) is None
+    assert mixed.run(layout_of(StepPlan(0, (piece(0, 0, 2),)))) is None
     assert len(caplog.records) == 1
-    assert "a step of 30 tokens" in caplog.text
+    assert "they run eagerly" in caplog.text

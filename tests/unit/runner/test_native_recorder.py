@@ -63,19 +63,6 @@ def decodes(*context_lens: int) -> BatchLayout:
     return BatchLayout.from_step(StepPlan(0, requests), BLOCK_SIZE)
 
 
-def chunks(*lengths: int) -> BatchLayout:
-    """A step of prompts' first chunks, of so many tokens each."""
-    requests = tuple(
-        scheduled(
-            [3 + token for token in range(length)],
-            range(100 * row, 100 * row + 100),
-            request_id=str(row),
-        )
-        for row, length in enumerate(lengths)
-    )
-    return BatchLayout.from_step(StepPlan(0, requests), BLOCK_SIZE)
-
-
 @pytest.mark.parametrize("quantization", ["none", "int8", "int4"])
 def test_a_replay_gives_the_bits_of_the_step_as_it_is(quantization: Quantization) -> None:
     """Few and long contexts, padded and not, whatever else was allocated in between."""
@@ -117,12 +104,9 @@ def test_the_block_takes_what_was_planned(name: str, quantization: Quantization)
     backend = CpuAttention(native_kernels(), spec)
     facts = step_facts(spec, False, backend.arena_bytes, BLOCK_SIZE, native_weights=quantization)
     width = graphs.buffer_shape.num_blocks * BLOCK_SIZE
-    mixed = MixedGraphs(
-        graphs._model, graphs.pool, graphs.logits_buffer, width, MIXED_TOKENS, recorder
-    )
 
     graphs.warm((8, width))
-    mixed.run(chunks(*[MIXED_TOKENS // 8] * 8))
+    MixedGraphs(graphs._model, graphs.pool, graphs.logits_buffer, width, MIXED_TOKENS, recorder)
 
     arena_bytes = facts.arena_bytes_of(4, step_tokens=MIXED_TOKENS, context=width)(8, 128)
     planned_bytes = arena_bytes - graphs._buffers.step((8, 128)).logits.nbytes

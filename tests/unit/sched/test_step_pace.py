@@ -38,9 +38,9 @@ def timed(target_s: float | None = None) -> StepPace:
 @pytest.mark.parametrize(
     ("num_decodes", "num_prompts", "num_joining", "budget"),
     [
-        (8, 1, 0, 40),  # 16 ms of prompt, in fours, beside 20 ms of decodes
+        (8, 1, 0, 40),  # 16 ms of prompt beside 20 ms of decodes
         (8, 0, 1, 40),
-        (8, 2, 0, 48),
+        (8, 2, 0, 50),
         (8, 8, 0, 200),  # as many prompts as decodes come first: four times their time
         (2, 8, 0, 320),  # four for each decode sixteen times
         (2, 4, 4, 320),
@@ -62,7 +62,7 @@ def test_nothing_is_bounded_where_nobody_waits(num_decodes: int, num_prompts: in
 
 
 def test_a_target_bounds_the_whole_step() -> None:
-    """60 ms less 20 of decodes leave 40 ms, 100 tokens in fours, however many prompts wait."""
+    """60 ms less 20 of decodes leave 40 ms, 100 tokens, however many prompts wait."""
     pace = timed(target_s=0.060)
 
     budget = pace.prompt_budget([*decodes(8), *prompts(80)], 0)
@@ -115,8 +115,7 @@ def test_late_tokens_of_a_long_prompt_are_known_to_cost_more() -> None:
     budget = pace.prompt_budget([*decodes(8), *early], 0)
     late_budget = pace.prompt_budget([*decodes(8), *late], 0)
 
-    assert budget == 40
-    assert late_budget == MIN_CHUNK
+    assert (budget, late_budget) == (40, MIN_CHUNK)
 
 
 def test_the_size_of_a_step_is_that_of_its_chunks() -> None:
@@ -159,7 +158,7 @@ def test_a_bound_is_always_at_least_a_chunk(
 
     budget = pace.prompt_budget([*decodes(3), *prompts(2)], 1)
 
-    assert budget is None or (budget >= MIN_CHUNK and budget % 4 == 0)
+    assert budget is None or budget >= MIN_CHUNK
 
 
 def test_the_scheduler_reads_a_prompt_in_pieces_beside_decodes() -> None:

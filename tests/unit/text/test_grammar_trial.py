@@ -1,12 +1,15 @@
 """Grammars that cost too much to compile end in a refusal."""
 
 import json
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nanoserve.errors import EngineError, InvalidRequestError
+from nanoserve.text import grammar_trial
 from nanoserve.text.gguf_tokenizer import tokenizer_from_gguf
 from nanoserve.text.grammar import LLGuidanceCompiler
 from nanoserve.text.grammar_source import grammar_source
@@ -122,6 +125,26 @@ def test_a_trial_gives_the_reason() -> None:
 
     assert try_source(_vocabulary(), good) is None
     assert "unknown name" in (try_source(_vocabulary(), bad) or "")
+
+
+def test_a_signal_to_the_servers_group_is_not_the_trials(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Else a drain would blame the grammar that is being tried."""
+    command = tmp_path / "python"  # in the interpreter's place; tells its group as a reason
+    command.write_text(f"#!{sys.executable}\nimport os\nprint(os.getpgid(0), end='')\n")
+    command.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(command))
+
+    assert try_source(_vocabulary(), "") not in (None, str(os.getpgid(0)))
+
+
+def test_a_trial_that_gets_no_time_is_the_servers_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a grammar costs is told by the time of the processor, not by the clock on the wall."""
+    monkeypatch.setattr(grammar_trial, "_MAX_TRIAL_S", 0.0)
+
+    with pytest.raises(EngineError, match="could not be tried"):
+        try_source(_vocabulary(), 'start: "a"')
 
 
 def test_a_trial_that_cannot_run_is_the_servers_fault(monkeypatch: pytest.MonkeyPatch) -> None:

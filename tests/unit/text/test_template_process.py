@@ -1,8 +1,11 @@
 """A template that goes on for ever costs one call, and the next is rendered as ever."""
 
+import os
+import resource
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +15,7 @@ from nanoserve.text.chat_template import ChatTemplate
 from nanoserve.text.template_process import TemplateProcess, rendered_apart
 from tests.builders import HOSTILE_TEMPLATE
 
+NUM_OPEN_FILES = 1024
 HELLO = [{"role": "user", "content": 'größe 👍\n"quoted"'}]
 
 
@@ -57,6 +61,32 @@ def test_a_worker_that_has_ended_is_replaced(process: TemplateProcess) -> None:
     assert process.render(HELLO).startswith("<s>größe")
 
 
+def test_a_worker_may_start_beside_a_thousand_connections() -> None:
+    """Its pipe is one of many open files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = NUM_OPEN_FILES + 100
+    if resource.RLIM_INFINITY != hard < wanted:
+        pytest.skip(f"this process may open {hard} files")
+    if resource.RLIM_INFINITY != soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    try:
+        with ExitStack() as stack:
+            for _ in range(NUM_OPEN_FILES):
+                stack.enter_context(Path(os.devnull).open("rb"))
+            process = stack.enter_context(closing(TemplateProcess(ChatTemplate("hi", None, None))))
+
+            assert process.render(HELLO) == "hi"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_signal_to_the_servers_group_is_not_the_workers(process: TemplateProcess) -> None:
+    """Else a drain would blame the conversation that is being rendered."""
+    worker_pid = process._worker._process.pid
+
+    assert os.getpgid(worker_pid) != os.getpgid(0)
+
+
 def test_a_worker_that_cannot_start_is_our_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for a process that is not there, and no client is blamed."""
     monkeypatch.setattr(template_process, "_COMMAND", (sys.executable, "-c", ""))
@@ -65,6 +95,18 @@ def test_a_worker_that_cannot_start_is_our_mistake(monkeypatch: pytest.MonkeyPat
         assert process is not None
         with pytest.raises(EngineError, match="could not be started"):
             process.render(HELLO)
+
+
+def test_a_worker_that_gets_no_time_is_our_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A conversation is not refused for it, and its late answer is not the next one's."""
+    with closing(TemplateProcess(ChatTemplate("{{ messages }}", None, None))) as process:
+        process.render([])
+        with monkeypatch.context() as patch:
+            patch.setattr(template_process, "_MAX_WAIT_S", 0.0)
+            with pytest.raises(EngineError, match="This machine took more than 0 s"):
+                process.render(HELLO)
+
+        assert process.render([]) == "[]"
 
 
 def test_no_template_needs_no_process() -> None:

@@ -25,7 +25,7 @@ from nanoserve.errors import (
 from nanoserve.spec.checkpoint import Checkpoint, read_checkpoint
 from nanoserve.spec.model_dir import ModelSource, resolve_model
 from nanoserve.spec.model_spec import ModelSpec
-from nanoserve.weights.loader import load_weights
+from nanoserve.weights.loader import Packing, load_weights
 from nanoserve.weights.placement import place_weights
 from tests.unit.weights.stand_in import TINY_LLAMA, build_stand_in, fused, random_tensors
 
@@ -193,20 +193,36 @@ def test_a_tied_head_is_loaded_once_and_a_stored_copy_is_left(tmp_path: Path) ->
     assert torch.equal(loaded["lm_head.weight"], tensors["model.embed_tokens.weight"])
 
 
+class RecordingLoad:
+    """Keeps what it is told; see `LoadListener`."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, int]] = []
+        self.packings: list[Packing] = []
+
+    def progress(self, done: int, total: int) -> None:
+        self.calls.append((done, total))
+
+    def packing_started(self, packing: Packing) -> None:
+        self.packings.append(packing)
+
+
 def test_progress_ends_at_the_total(tmp_path: Path) -> None:
     """Progress rises with every tensor and ends at the bytes of all; the report counts both."""
     tensors = random_tensors(TINY_LLAMA)
     checkpoint = read_folder(write_folder(tmp_path, tensors, num_shards=2))
     model = build_stand_in(checkpoint.spec)
     num_bytes = place_weights(model, "cpu", torch.float32)
-    calls: list[tuple[int, int]] = []
+    listener = RecordingLoad()
+    calls = listener.calls
 
-    report = load_weights(model, checkpoint, lambda done, total: calls.append((done, total)))
+    report = load_weights(model, checkpoint, listener)
 
     assert report.num_tensors == len(tensors) == len(calls)
     assert report.weight_bytes == num_bytes
     assert [done for done, _ in calls] == sorted({done for done, _ in calls})
     assert calls[-1] == (num_bytes, num_bytes)
+    assert listener.packings == []
 
 
 @pytest.mark.parametrize("spec", [TINY_LLAMA, BIASED_QWEN3], ids=["llama", "qwen3"])
@@ -232,7 +248,7 @@ def test_interleaved_biases_are_put_in_order(tmp_path: Path) -> None:
 
 def test_a_tensor_of_many_pieces_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces of a few rows, or of one head, add up to the tensor."""
-    monkeypatch.setattr("nanoserve.weights.row_copy._PIECE_ITEMS", 200)
+    monkeypatch.setattr("nanoserve.weights.row_copy.PIECE_VALUES", 200)
     tensors = random_tensors(TINY_LLAMA)
     path = write_gguf(tmp_path / "tiny.gguf", TINY_LLAMA, tensors)
 
@@ -327,21 +343,22 @@ def test_a_file_that_changes_beside_the_loading_is_refused(tmp_path: Path, chang
     model = build_stand_in(checkpoint.spec)
     place_weights(model, "cpu", torch.float32)
 
-    def disturb(done: int, total: int) -> None:
-        if done < total:
-            return
-        if change == "written":
-            os.utime(path)
-        if change == "replaced":
-            other.replace(path)
-        if change == "linked":
-            os.link(path, tmp_path / "link")
+    class Disturber(RecordingLoad):
+        def progress(self, done: int, total: int) -> None:
+            if done < total:
+                return
+            if change == "written":
+                os.utime(path)
+            if change == "replaced":
+                other.replace(path)
+            if change == "linked":
+                os.link(path, tmp_path / "link")
 
     refusal = (
         pytest.raises(ModelError, match="was changed") if change == "written" else nullcontext()
     )
     with refusal:
-        load_weights(model, checkpoint, disturb)
+        load_weights(model, checkpoint, Disturber())
 
 
 def test_parameters_made_in_inference_mode_are_filled(tmp_path: Path) -> None:

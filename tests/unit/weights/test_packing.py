@@ -99,7 +99,7 @@ def test_a_large_weight_is_packed_in_slices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Slices of whole panels add up to the weight, the last one shorter."""
-    monkeypatch.setattr("nanoserve.weights.packing._SLICE_VALUES", 1)
+    monkeypatch.setattr("nanoserve.plan.load_peak.SLICE_VALUES", 1)
     tensors = random_tensors(TIED)
     checkpoint = with_spec(read_folder(write_folder(tmp_path, tensors)), TIED)
 
@@ -116,22 +116,22 @@ def test_a_fused_weight_is_packed_tensor_by_tensor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_gguf: bool, num_kv_heads: int
 ) -> None:
     """No more than a panel, or a head, is held beside it; unless a tensor begins in a panel."""
-    monkeypatch.setattr("nanoserve.weights.packing._SLICE_VALUES", 1)
+    monkeypatch.setattr("nanoserve.plan.load_peak.SLICE_VALUES", 1)
     spec = replace(TINY_LLAMA, num_kv_heads=num_kv_heads)
     tensors = random_tensors(spec)
-    staged: list[tuple[int, ...]] = []
+    staged: list[tuple[int, int]] = []
     if is_gguf:
         path = write_gguf(tmp_path / "model.gguf", spec, tensors)
         checkpoint = with_spec(read_checkpoint(resolve_model(str(path))), spec)
     else:
         checkpoint = with_spec(read_folder(write_folder(tmp_path, tensors)), spec)
-    allocate = Stage.allocate
+    carve = Stage.carve
 
-    def note(one: LinearFormat, shape: tuple[int, ...], fit: RowFit) -> Stage:
+    def note(one: LinearFormat, shape: tuple[int, int], fit: RowFit, scratch: Tensor) -> Stage:
         staged.append(shape)
-        return allocate(one, shape, fit)
+        return carve(one, shape, fit, scratch)
 
-    monkeypatch.setattr(Stage, "allocate", note)
+    monkeypatch.setattr(Stage, "carve", note)
 
     model, _ = load_packed(checkpoint)
 

@@ -19,7 +19,7 @@ from nanoserve.kernels.packed_weight import PackedWeight, unpack
 from nanoserve.plan.weight_plan import LinearFormat, plan_weights
 from nanoserve.spec.checkpoint import Checkpoint
 from nanoserve.spec.file_identity import read_identity
-from nanoserve.weights import loader, weight_cache, weight_file
+from nanoserve.weights import filling, weight_cache, weight_file
 from nanoserve.weights.loader import LoadReport, load_weights
 from nanoserve.weights.packing import allocate_weights, packed_formats
 from nanoserve.weights.placement import place_weights
@@ -28,6 +28,12 @@ from tests.unit.weights.stand_in import TINY_LLAMA, build_stand_in, random_tenso
 from tests.unit.weights.test_loader import read_folder, with_spec, write_folder
 
 INT4 = LinearFormat("int4", 32)
+
+
+@pytest.fixture(autouse=True)
+def disk_with_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no file stay unwritten for the sake of how full this machine's disk is."""
+    monkeypatch.setattr("nanoserve.weights.cached_files._free_bytes", lambda folder: 2**50)
 
 
 @pytest.fixture
@@ -98,7 +104,7 @@ def test_a_second_load_has_what_the_first_packed(
     monkeypatch.setattr(weight_file, "_offers_huge_pages", lambda: is_read)
     first, packed = load(checkpoint, cache, dtype, quantization)
     assert packed.cached is None
-    monkeypatch.delattr("nanoserve.weights.loader._pack")
+    monkeypatch.delattr("nanoserve.weights.filling._pack")
 
     second, cached = load(checkpoint, cache, dtype, quantization)
 
@@ -362,15 +368,15 @@ def test_a_model_that_changes_while_it_is_packed_is_not_kept(
 ) -> None:
     """Nobody knows which of its bytes are in the weights."""
     (path,) = checkpoint.shards
-    pack = loader._pack
+    pack = filling._pack
 
     def disturbed(*arguments: Any) -> None:
         pack(*arguments)
-        monkeypatch.setattr(loader, "_pack", pack)
+        monkeypatch.setattr(filling, "_pack", pack)
         change(path)
 
-    monkeypatch.setattr(loader, "_COPY_THREADS", 1)
-    monkeypatch.setattr(loader, "_pack", disturbed)
+    monkeypatch.setattr(filling, "COPY_THREADS", 1)
+    monkeypatch.setattr(filling, "_pack", disturbed)
 
     assert load(checkpoint, cache)[1].cached is None
     assert not cache.folder.exists()

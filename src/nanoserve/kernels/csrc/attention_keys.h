@@ -88,15 +88,19 @@ class TileKeys {
     }
   }
 
-  // Sends for K or V of some keys of the panel ahead, of all its heads at once, since they lie
-  // side by side: in each step of each head of this panel, its share. Inlined, because GCC takes
-  // a function that does no more than this for one without effect, and drops the call.
-  __attribute__((always_inline)) void send_for_k(int head, int step, int num_steps) const {
-    send_for(ahead_->k, head * num_steps + step, tile_.num_heads * num_steps);
+  // Sends for the cache line of a head of a key of the panel ahead that begins at byte `offset`, as
+  // if it were of C. Called where the same of this panel is loaded, so that memory is asked at the
+  // rate at which it is used: a processor drops what it is asked for beyond what it can wait for.
+  // Measured: Zen 4, 2 threads, SmolLM2, 8 decodes of 1,200 keys: 9.2 ms, against 11.7 with the
+  // same lines sent for in a few bursts. Keys that the panel has not are those of an earlier one.
+  // Inlined, because GCC takes a function that does no more than this for one without effect,
+  // and drops the call.
+  __attribute__((always_inline)) void send_for_k(int head, int key, int64_t offset) const {
+    send_for(ahead_->k, head, key, offset);
   }
 
-  __attribute__((always_inline)) void send_for_v(int head, int step, int num_steps) const {
-    send_for(ahead_->v, head * num_steps + step, tile_.num_heads * num_steps);
+  __attribute__((always_inline)) void send_for_v(int head, int key, int64_t offset) const {
+    send_for(ahead_->v, head, key, offset);
   }
 
   int num_keys = 0;
@@ -107,7 +111,7 @@ class TileKeys {
  private:
   // Where K and V of a panel's keys lie, of the tile's first head.
   struct Panel {
-    int num_keys, num_runs, bytes_per_key;
+    int num_keys, num_runs;
     const char* k[PANEL];
     const char* v[PANEL];
     struct {
@@ -126,7 +130,6 @@ class TileKeys {
   void find_keys(const Tile& tile, int64_t first_key, Panel* panel) const {
     panel->num_keys = std::min<int64_t>(PANEL, tile.end_key - first_key);
     panel->num_runs = 0;
-    panel->bytes_per_key = tile.num_heads * layout_.head_bytes;
     const int32_t* block = args_.block_tables + tile.request * args_.table_stride;
     block += first_key / args_.block_size;
     int64_t slot = first_key % args_.block_size;
@@ -146,14 +149,10 @@ class TileKeys {
     }
   }
 
-  __attribute__((always_inline)) void send_for(const char* const* tokens, int step,
-                                                    int num_steps) const {
-    int end = std::min(PANEL * (step + 1) / num_steps, ahead_->num_keys);
-    for (int key = PANEL * step / num_steps; key < end; key++) {
-      for (int64_t i = 0; i < ahead_->bytes_per_key; i += CACHE_LINE_BYTES) {
-        __builtin_prefetch(tokens[key] + i, 0, 2);
-      }
-    }
+  __attribute__((always_inline)) void send_for(const char* const* tokens, int head, int key,
+                                               int64_t offset) const {
+    if (offset >= layout_.head_bytes) return;  // stored in fewer bytes than as C
+    __builtin_prefetch(tokens[key] + head * layout_.head_bytes + offset, 0, 2);
   }
 
   const PagedAttentionArgs& args_;
@@ -161,7 +160,7 @@ class TileKeys {
   const int wide_dim_;
   Tile tile_;
   const Tile* next_ = nullptr;
-  Panel panels_[2];
+  Panel panels_[2] = {};
   Panel* panel_ = &panels_[0];
   Panel* ahead_ = &panels_[1];
   alignas(64) C wide_k_[PANEL * MAX_HEAD_DIM], wide_v_[PANEL * MAX_HEAD_DIM];

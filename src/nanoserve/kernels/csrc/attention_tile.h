@@ -143,7 +143,6 @@ class TileAttention {
   void score() {
     int num_items = Items<C>::count(head_dim_);
     for (int key = 0; key < keys_.num_keys; key += LANES) {
-      keys_.send_for_k(head_, key / LANES, PANEL / LANES);
       if (num_rows_ <= ROWS_AT_ONCE) {
         call_with_rows<ROWS_AT_ONCE>(num_rows_, 0, [&]<int N>(int) {
           score_few<N>(key, num_items);
@@ -166,7 +165,10 @@ class TileAttention {
 
   int load_transposed(int key, int first, int num_items, f32v (&rows)[LANES]) const {
     int count = std::min(LANES, num_items - first);
-    for (int i = 0; i < LANES; i++) rows[i] = Items<C>::load_items(keys_.k[key + i], first, count);
+    for (int i = 0; i < LANES; i++) {
+      keys_.send_for_k(head_, key + i, first * sizeof(float));
+      rows[i] = Items<C>::load_items(keys_.k[key + i], first, count);
+    }
     transpose(rows);
     return count;
   }
@@ -261,7 +263,7 @@ class TileAttention {
       return;
     }
     for (int item = 0; item < num_items; item++) {
-      keys_.send_for_v(head_, item, PANEL / ITEM_KEYS);
+      send_for_values(item, 0, head_dim_);
       for (int d = 0; d < padded_dim_; d += LANES) {
         store(values_ + item * padded_dim_ + d, value_items(item, d));
       }
@@ -271,6 +273,15 @@ class TileAttention {
       for (; d + 4 * LANES <= padded_dim_; d += 4 * LANES) add_part<N, 4, false>(num_items, row, d);
       for (; d < padded_dim_; d += LANES) add_part<N, 1, false>(num_items, row, d);
     });
+  }
+
+  // Sends for as many components of the panel ahead as are loaded of this one; see send_for_k.
+  __attribute__((always_inline)) void send_for_values(int item, int d, int count) const {
+    for (int key = item * ITEM_KEYS; key < (item + 1) * ITEM_KEYS; key++) {
+      for (int i = 0; i < count * int{sizeof(C)}; i += CACHE_LINE_BYTES) {
+        keys_.send_for_v(head_, key, d * sizeof(C) + i);
+      }
+    }
   }
 
   // The items of V of ITEM_KEYS keys from component d on.
@@ -309,7 +320,7 @@ class TileAttention {
     for (int item = 0; item < num_items; item++) {
       f32v values[NUM_VECTORS];
       if constexpr (IS_DIRECT) {
-        if (d == 0) keys_.send_for_v(head_, item, PANEL / ITEM_KEYS);
+        send_for_values(item, d, NUM_VECTORS * LANES);
         load_values(item, d, values);
       } else {
         const float* from = values_ + item * padded_dim_ + d;
