@@ -197,6 +197,11 @@ def _describe_packing(packing: Packing, weight_cache_bytes: int) -> str:
         work += ", after measuring inputs on random tokens to fit them to 4 bits"
     if packing.is_kept:
         return f"{work}; the next start finds it on disk"
+    if packing.refusing_folder is not None:
+        return (
+            f"{work}, as at every start: {packing.refusing_folder} may not be written, or its "
+            "disk is full; NANOSERVE_CACHE names another folder"
+        )
     if not packing.exceeding_bytes:
         return work
     fitting_flag = f"--weight-cache-bytes {ceil_div(packing.exceeding_bytes, GIB)}GiB"

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Thread
 from typing import Protocol
 
@@ -56,14 +57,16 @@ class Packing:
     Attributes:
         num_bytes: Of the packed weights.
         is_fitted: Whether any of them are fitted to 4 bits.
-        is_kept: Whether they are written for the next start, if the disk takes them.
+        is_kept: Whether they are written for the next start.
         exceeding_bytes: Of their file, where that is more than all files may have; else 0.
+        refusing_folder: Where they would be written, but for a full disk or missing rights.
     """
 
     num_bytes: int
     is_fitted: bool
     is_kept: bool
     exceeding_bytes: int
+    refusing_folder: Path | None
 
 
 class LoadListener(Protocol):
@@ -271,11 +274,13 @@ def _describe(
     entry: CacheEntry | None,
     cache: WeightCache | None,
 ) -> Packing:
+    is_kept = entry is not None and entry.has_room()
     return Packing(
         sum(weight.num_bytes for weight in weights.values()),
         is_fitted,
-        is_kept=entry is not None,
+        is_kept,
         exceeding_bytes=0 if cache is None else cache.exceeding_bytes(weights),
+        refusing_folder=None if entry is None or is_kept else entry.files.folder,
     )
 
 

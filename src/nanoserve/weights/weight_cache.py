@@ -146,6 +146,10 @@ class CacheEntry:
         }
         return CachedWeights(moved, stored.mapped_bytes)
 
+    def has_room(self) -> bool:
+        """Whether the weights could be written now: the disk has room and the folder is ours."""
+        return self.files.make_room(file_bytes(self.image.numel()))
+
     def keep(self) -> threading.Thread:
         """Begin to write the weights, which have their values now, beside whatever goes on.
 
@@ -158,13 +162,12 @@ class CacheEntry:
         return thread
 
     def _keep(self) -> None:
-        size = file_bytes(self.image.numel())
-        if not self.model_files.are_unchanged() or not self.files.make_room(size):
+        if not self.model_files.are_unchanged() or not self.has_room():
             return
         model_hash = self.model_hash or self.model_files.hash()  # now, since no start waits for it
         if model_hash is not None:
             key = self._key(model_hash)
-            name = self._name(model_hash)
+            name, size = self._name(model_hash), file_bytes(self.image.numel())
             self.files.write(name, size, lambda file: write_image(file, key, self.image))
 
     def _key(self, model_hash: bytes) -> bytes:

@@ -39,18 +39,21 @@ from nanoserve.runner.host_heap import use_one_heap
 from nanoserve.runner.host_memory import parse_status
 use_one_heap()
 model, dtype, quantization = sys.argv[1:]
-status, is_over, seen = Path("/proc/self/status"), threading.Event(), []
+is_over, seen = threading.Event(), []
+def look():
+    seen.append(parse_status(Path("/proc/self/status").read_text())["RssAnon"])
 def watch():
     while not is_over.wait(0.001):
-        seen.append(parse_status(status.read_text())["RssAnon"])
+        look()
 def load_watched(*arguments):
     watcher = threading.Thread(target=watch)
-    before = parse_status(status.read_text())["RssAnon"]
+    look()
     watcher.start()
     decoder = load(*arguments)
+    look()  # what stays was seen, however seldom the watcher came to run
     is_over.set()
     watcher.join()
-    print(json.dumps({"peak_bytes": max(seen) - before}), file=sys.stderr)
+    print(json.dumps({"peak_bytes": max(seen) - seen[0]}), file=sys.stderr)
     return decoder
 load, boot.load_decoder = boot.load_decoder, load_watched
 fields = dict(model=model, dtype=dtype, quantization=quantization)

@@ -15,6 +15,7 @@ from nanoserve.launch.llm import LLM
 from nanoserve.options import EngineOptions, Quantization
 from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.units import MIB
+from nanoserve.weights.cached_files import CachedFiles
 from nanoserve.weights.weight_cache import WeightCache
 from tests.boot_fakes import RecordingListener
 from tests.model_folders import LlamaShape, write_llama
@@ -168,6 +169,28 @@ def test_a_start_that_packs_says_so_before_it_does(
     assert len(lines[0]) == 1
     assert re.fullmatch(expected, lines[0][0])
     assert lines[1] == ([] if cache_bytes is None else lines[0])
+
+
+@needs_kernels
+def test_a_start_says_that_its_packed_weights_cannot_be_kept(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the folder: on a full disk, and where its user may not write."""
+    monkeypatch.setattr("nanoserve.launch.boot_model.LEAST_BYTES", 1)
+    monkeypatch.setattr(CachedFiles, "make_room", lambda files, num_bytes: False)
+    listener = RecordingListener()
+
+    boot(
+        EngineOptions(model=str(folder), device="cpu", quantization="int8", num_blocks=8), listener
+    )
+
+    (note,) = [note for note in listener.notes if "packing" in note]
+    where = re.escape(str(tmp_path / "weights"))
+    assert re.fullmatch(
+        rf"packing .* MiB, as at every start: {where} may not be written, or its disk is full; "
+        "NANOSERVE_CACHE names another folder",
+        note,
+    )
 
 
 @needs_kernels
