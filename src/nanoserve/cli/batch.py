@@ -6,6 +6,7 @@ again, take its answer out of the file.
 
 import sys
 from collections import Counter
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 
@@ -58,9 +59,8 @@ def _answer(
     options: EngineOptions,
     served_model_name: str | None,
 ) -> Counter[int]:
-    listener = ConsoleListener(Console(file=sys.stdout))
-    boot = import_boot(listener)
-    booted = boot(options, listener)
+    with closing(ConsoleListener(Console(file=sys.stdout))) as listener:
+        booted = import_boot(listener)(options, listener)
     front = import_module("nanoserve.cli.batch_front")
     name = served_model_name or booted.model_name
     lines = open_lines(input_path, answers.answered)

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -60,14 +61,18 @@ class ConsoleListener:
 
     def stage_finished(self, report: StageReport) -> None:
         """Take the bar away and print the stage's line."""
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
+        self.close()
         self._print(report.describe())
 
     def note(self, text: str) -> None:
         """Print a choice made for the operator."""
         self._print(f"note     {text}")
+
+    def close(self) -> None:
+        """Take a bar away that no stage has finished; a terminal's cursor is hidden beside it."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
 
     def _print(self, line: str) -> None:
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -94,6 +99,7 @@ def serve_model(engine_options: EngineOptions, server_options: ServerOptions) ->
     with (
         _bind(server_options.host, server_options.port) as listening,
         ThreadPoolExecutor(1) as background,
+        closing(listener),
     ):
         boot = import_boot(listener)
         front = background.submit(import_module, "nanoserve.cli.http_front")

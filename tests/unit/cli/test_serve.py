@@ -1,10 +1,17 @@
 """`serve`: the address it binds and prints."""
 
+import gc
 from pathlib import Path
 
 import pytest
 
-from nanoserve.cli.serve import choose_openmp_waits, curl_line, serve_model, server_url
+from nanoserve.cli.serve import (
+    ConsoleListener,
+    choose_openmp_waits,
+    curl_line,
+    serve_model,
+    server_url,
+)
 from nanoserve.errors import OptionError
 from nanoserve.options import EngineOptions, ServerOptions
 
@@ -36,6 +43,30 @@ def test_host_that_is_none_is_an_option_error(host: str) -> None:
     """No boot begins, and the message names the address."""
     with pytest.raises(OptionError, match=r"Cannot listen on .* Check --host"):
         serve_model(EngineOptions(), ServerOptions(host=host, port=0))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OptionError("refused")])
+def test_a_boot_that_ends_under_its_bar_gives_the_cursor_back(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A bar hides it; who interrupts a start goes on in the same terminal."""
+
+    def boot(options: EngineOptions, listener: ConsoleListener) -> None:
+        listener.stage_started("weights")
+        listener.progress(1, 2)
+        raise error
+
+    monkeypatch.setenv("FORCE_COLOR", "1")  # for Rich, a terminal
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("nanoserve.cli.serve.import_boot", lambda listener: boot)
+
+    with pytest.raises(type(error)):
+        serve_model(EngineOptions(), ServerOptions(port=0))
+    gc.enable()
+
+    _, hidden, after = capsys.readouterr().out.rpartition("\x1b[?25l")
+    assert hidden
+    assert "\x1b[?25h" in after
 
 
 @pytest.mark.parametrize(
