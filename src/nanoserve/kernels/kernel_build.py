@@ -133,7 +133,9 @@ def _run(command: list[str]) -> str:
         message = f"{command[0]} does not run: {error}"
         raise KernelError(message) from error
     if result.returncode != 0:
-        said = next((line for line in result.stderr.splitlines() if "error" in line), result.stderr)
+        lines = result.stderr.splitlines()  # of the linker, "error" alone names no reason
+        telling = (line for line in lines if "error" in line or "failed" in line)
+        said = next(telling, result.stderr)
         message = f"Building native operators, {command[0]} failed with status {result.returncode}: {said.strip()}"
         raise KernelError(message)
     return result.stdout

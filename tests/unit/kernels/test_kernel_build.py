@@ -102,6 +102,22 @@ exit 1
     assert list(cache_folder().iterdir()) == []
 
 
+def test_a_linker_that_finds_no_space_is_quoted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its reason stands before the line that says that there was an error."""
+    failing = """#!/bin/sh
+if [ "$1" = --version ]; then exit 0; fi
+echo "/usr/bin/ld: final link failed: No space left on device" >&2
+echo "collect2: error: ld returned 1 exit status" >&2
+exit 1
+"""
+    pretend_compiler(folder, monkeypatch, failing)
+
+    with pytest.raises(KernelError, match="No space left on device"):
+        build_kernels()
+
+
 def test_a_compiler_may_speak_any_bytes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it says is for people; a byte that is no UTF-8 is no reason to stop."""
     failing = '#!/bin/sh\nprintf "error: d\\351fectueux" >&2; exit 1\n'
