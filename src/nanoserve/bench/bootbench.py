@@ -196,8 +196,8 @@ def capture_lines(cases: Sequence[CaptureCase], device: CaptureDevice) -> Iterat
     if not is_gpu:
         yield ""
         yield (
-            f"Steps of up to {MIXED_TOKENS} tokens that read prompts are recorded too, each shape "
-            "when it first comes."
+            f"The largest step of up to {MIXED_TOKENS} tokens that reads prompts is recorded too, "
+            "once, and run with as many rows as a step has."
         )
 
 
