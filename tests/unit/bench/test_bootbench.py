@@ -165,7 +165,7 @@ def test_a_cpu_s_list_is_the_one_its_boot_records() -> None:
 
 
 def test_what_a_cpu_s_tables_say() -> None:
-    """A recording has its own price there, and prompts are recorded as they come."""
+    """A recording has its own price there, and steps with prompts are recorded once."""
     options = BootBenchOptions(max_num_seqs="8", max_model_len="2048")
     lines = tuple(capture_lines(plan_cases(DEFAULT_MODEL, options, CPU), CPU))
 
@@ -173,7 +173,7 @@ def test_what_a_cpu_s_tables_say() -> None:
     assert lines[1].endswith("bound by  results")
     assert lines[4] == "Their price at 0.013 s a recording"
     assert lines[6].split()[:3] == ["8", "2,048", "0.10"]
-    assert "Steps of up to 512 tokens that read prompts" in lines[-1]
+    assert "largest step of up to 512 tokens that reads prompts is recorded too, once" in lines[-1]
 
 
 def test_a_cpu_that_records_nothing_says_so(tmp_path: Path) -> None:
