@@ -2,6 +2,7 @@
 
 import os
 import resource
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -101,6 +102,7 @@ def test_a_worker_that_gets_no_time_is_our_mistake(monkeypatch: pytest.MonkeyPat
     """A conversation is not refused for it, and its late answer is not the next one's."""
     with closing(TemplateProcess(ChatTemplate("{{ messages }}", None, None))) as process:
         process.render([])
+        os.kill(process._worker._process.pid, signal.SIGSTOP)  # else it may still be in time
         with monkeypatch.context() as patch:
             patch.setattr(template_process, "_MAX_WAIT_S", 0.0)
             with pytest.raises(EngineError, match="This machine took more than 0 s"):
