@@ -147,8 +147,11 @@ class CacheEntry:
         return CachedWeights(moved, stored.mapped_bytes)
 
     def has_room(self) -> bool:
-        """Whether the weights could be written now: the disk has room and the folder is ours."""
-        return self.files.make_room(file_bytes(self.image.numel()))
+        """Whether the weights could be written now: the disk has room and the folder is ours.
+
+        Older files stay: they go when these are written, and not where packing fails before.
+        """
+        return self.files.has_room(file_bytes(self.image.numel()))
 
     def keep(self) -> threading.Thread:
         """Begin to write the weights, which have their values now, beside whatever goes on.
