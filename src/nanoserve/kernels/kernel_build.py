@@ -2,14 +2,18 @@
 
 Owns the compiler's choice, its flags, and the cache of what was built. The cached file's
 name says everything it was made from, so that a new source, compiler or CPU is a new file.
+Processes that want it at once wait for the one that builds it.
 """
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +25,7 @@ COMPILERS = ("g++", "clang++", "c++")
 FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-fopenmp")
 NATIVE = "native"  # whatever the machine that builds has
 TIMEOUT_S = 300.0  # a build takes seconds; on a machine that swaps, minutes
+_BUILDING = "building-"  # begins the name of a folder that a library is built in
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,8 @@ def plan_build(architecture: str = NATIVE) -> BuildPlan:
 def build_kernels(architecture: str = NATIVE) -> Path:
     """Return the path of the library, after building it if it is not in the cache.
 
-    Builds may run side by side: each writes a file of its own and moves it into place.
+    One builds at a time: who comes meanwhile waits, and finds the library. A lock ends with
+    its process, so that nobody waits for a builder that was killed.
 
     Raises:
         KernelError: There is no compiler, it failed, or the cache cannot be written.
@@ -89,20 +95,56 @@ def build_kernels(architecture: str = NATIVE) -> Path:
     plan = plan_build(architecture)
     if plan.is_built:
         return plan.library_path
-    sources = sorted(str(path) for path in SOURCE_FOLDER.glob("*.cpp"))
+    folder = plan.library_path.parent
     try:
-        plan.library_path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=plan.library_path.parent) as folder:
-            built = Path(folder) / plan.library_path.name
-            _run([plan.compiler, *plan.flags, *sources, "-o", str(built)])
-            built.replace(plan.library_path)
+        folder.mkdir(parents=True, exist_ok=True)
+        with _alone_in(folder) as is_alone:
+            if not plan.is_built:  # nor by whoever was waited for
+                _build(plan, is_alone)
     except OSError as error:
         message = (
-            f"The cache {plan.library_path.parent} cannot be written: {reason_of(error)}. "
+            f"The cache {folder} cannot be written: {reason_of(error)}. "
             "Set NANOSERVE_CACHE to a folder of yours."
         )
         raise KernelError(message) from error
     return plan.library_path
+
+
+def _build(plan: BuildPlan, is_alone: bool) -> None:
+    """Build the library in a folder of its own, and move it into place whole.
+
+    Args:
+        plan: What to build.
+        is_alone: Whether nobody else builds, and what lies there was left by a killed one.
+    """
+    cache = plan.library_path.parent
+    if is_alone:
+        for left in cache.glob(f"{_BUILDING}*"):
+            shutil.rmtree(left, ignore_errors=True)
+    sources = sorted(str(path) for path in SOURCE_FOLDER.glob("*.cpp"))
+    with tempfile.TemporaryDirectory(prefix=_BUILDING, dir=cache) as folder:
+        built = Path(folder) / plan.library_path.name
+        _run([plan.compiler, *plan.flags, *sources, "-o", str(built)])
+        built.replace(plan.library_path)
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[bool]:
+    """Hold the lock on a folder, after whoever holds it; the folder itself bears it.
+
+    Yields:
+        Whether it is held: some file systems have none, and builds run side by side there.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            is_held = True
+        except OSError:
+            is_held = False
+        yield is_held
+    finally:
+        os.close(descriptor)
 
 
 def cache_folder(part: str = "kernels") -> Path:
