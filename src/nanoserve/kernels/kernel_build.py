@@ -13,6 +13,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-fopenmp")
 NATIVE = "native"  # whatever the machine that builds has
 TIMEOUT_S = 300.0  # a build takes seconds; on a machine that swaps, minutes
 _BUILDING = "building-"  # begins the name of a folder that a library is built in
+_ABANDONED_S = 4 * TIMEOUT_S  # since such a folder last changed; its build has long timed out
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +100,9 @@ def build_kernels(architecture: str = NATIVE) -> Path:
     folder = plan.library_path.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _alone_in(folder) as is_alone:
+        with _lock_on(folder):
             if not plan.is_built:  # nor by whoever was waited for
-                _build(plan, is_alone)
+                _build(plan)
     except OSError as error:
         message = (
             f"The cache {folder} cannot be written: {reason_of(error)}. "
@@ -110,17 +112,10 @@ def build_kernels(architecture: str = NATIVE) -> Path:
     return plan.library_path
 
 
-def _build(plan: BuildPlan, is_alone: bool) -> None:
-    """Build the library in a folder of its own, and move it into place whole.
-
-    Args:
-        plan: What to build.
-        is_alone: Whether nobody else builds, and what lies there was left by a killed one.
-    """
+def _build(plan: BuildPlan) -> None:
+    """Build the library in a folder of its own, and move it into place whole."""
     cache = plan.library_path.parent
-    if is_alone:
-        for left in cache.glob(f"{_BUILDING}*"):
-            shutil.rmtree(left, ignore_errors=True)
+    _clear_away(cache)
     sources = sorted(str(path) for path in SOURCE_FOLDER.glob("*.cpp"))
     with tempfile.TemporaryDirectory(prefix=_BUILDING, dir=cache) as folder:
         built = Path(folder) / plan.library_path.name
@@ -128,21 +123,28 @@ def _build(plan: BuildPlan, is_alone: bool) -> None:
         built.replace(plan.library_path)
 
 
+def _clear_away(cache: Path) -> None:
+    """Delete what killed builds left.
+
+    By age, lock or no lock: another machine that shares the folder may have a lock of its own.
+    """
+    for left in cache.glob(f"{_BUILDING}*"):
+        with contextlib.suppress(OSError):  # another process clears away, too
+            if time.time() - left.stat().st_mtime > _ABANDONED_S:
+                shutil.rmtree(left)
+
+
 @contextlib.contextmanager
-def _alone_in(folder: Path) -> Iterator[bool]:
+def _lock_on(folder: Path) -> Iterator[None]:
     """Hold the lock on a folder, after whoever holds it; the folder itself bears it.
 
-    Yields:
-        Whether it is held: some file systems have none, and builds run side by side there.
+    Some file systems have none for folders, NFS for one: builds run side by side there.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        try:
+        with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            is_held = True
-        except OSError:
-            is_held = False
-        yield is_held
+        yield
     finally:
         os.close(descriptor)
 

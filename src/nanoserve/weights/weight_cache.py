@@ -157,8 +157,8 @@ class CacheEntry:
         """Begin to write the weights, which have their values now, beside whatever goes on.
 
         The thread does not hold up the end of the process: what it has not finished then is
-        not there at the next start. Nothing is written where a model file was changed since
-        its header was read: nobody knows what was packed.
+        not there at the next start. Nothing is written where the file is there by now, nor where
+        a model file was changed since its header was read: nobody knows what was packed.
         """
         thread = threading.Thread(target=self._keep, name="keep-weights", daemon=True)
         thread.start()
@@ -171,6 +171,8 @@ class CacheEntry:
         if model_hash is not None:
             key = self._key(model_hash)
             name, size = self._name(model_hash), file_bytes(self.image.numel())
+            if self.files.path(name).exists():
+                return  # a server that started beside this one was first
             self.files.write(name, size, lambda file: write_image(file, key, self.image))
 
     def _key(self, model_hash: bytes) -> bytes:

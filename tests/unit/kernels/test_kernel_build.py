@@ -165,12 +165,11 @@ def a_process_that_builds() -> Iterator[subprocess.Popen[bytes]]:
 def test_a_builder_that_is_killed_holds_up_nobody(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who waits for it builds then, and clears away what it left."""
+    """Who waits for it builds then."""
     pretend_compiler(folder, monkeypatch, WAITING)
     lock, was_held = fcntl.flock, []
 
     with a_process_that_builds() as holder:
-        (left,) = cache_folder().iterdir()
 
         def kill_and_lock(file: int, operation: int) -> None:
             with pytest.raises(BlockingIOError):
@@ -184,8 +183,23 @@ def test_a_builder_that_is_killed_holds_up_nobody(
         path = build_kernels()
 
     assert was_held == [True]
-    assert not left.exists()
-    assert list(cache_folder().iterdir()) == [path]
+    assert path.read_text() == "library\n"
+
+
+def test_what_a_killed_build_left_is_cleared_away(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a later one, once no build can be at work there; the folder of another's stays."""
+    pretend_compiler(folder, monkeypatch)
+    left, busy = (cache_folder() / f"building-{name}" for name in ("left", "busy"))
+    for one in (left, busy):
+        one.mkdir(parents=True)
+        (one / "part").write_text("")
+    os.utime(left, (1, 1))
+
+    path = build_kernels()
+
+    assert sorted(cache_folder().iterdir()) == sorted([busy, path])
 
 
 def test_a_failed_build_says_what_the_compiler_said(

@@ -207,6 +207,23 @@ def test_loads_at_once_are_all_right(checkpoint: Checkpoint, cache: WeightCache)
     assert {one.name for one in cache.folder.iterdir()} == {path.name, "hashes"}
 
 
+def test_what_another_has_kept_meanwhile_is_not_written_again(
+    checkpoint: Checkpoint, cache: WeightCache
+) -> None:
+    """Of servers that pack at once, who is last finds its file there."""
+    first, second = (tiny_entry(checkpoint, cache) for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert first.read() is second.read() is None
+
+    first.keep().join()
+    (path,) = kept_files(cache)
+    inode = path.stat().st_ino
+    second.keep().join()
+
+    assert [one.stat().st_ino for one in kept_files(cache)] == [inode]
+
+
 def test_older_weights_stay_where_packing_fails(
     checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
