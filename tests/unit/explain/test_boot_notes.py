@@ -43,3 +43,14 @@ def test_preemptions_of_a_boot_that_serves() -> None:
     assert notes(replace(SERVING, num_preemptions=51)) == (
         "Once it served, 51 requests were sent back to wait.",
     )
+
+
+def test_llamacpp_has_no_utilization() -> None:
+    """What helps is named in its own options."""
+    failed = LoggedBoot(engine="llama.cpp", error=LoggedError("out of memory", "", "profile"))
+    (buffers,) = notes(failed)
+    (weights,) = notes(replace(failed, error=LoggedError("out of memory", "", "weights")))
+
+    assert "--ubatch-size" in buffers
+    assert "--n-gpu-layers" in weights
+    assert "utilization" not in buffers + weights
