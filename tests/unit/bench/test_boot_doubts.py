@@ -65,3 +65,13 @@ def test_a_vague_format_decides_beside_large_weights() -> None:
 def test_what_was_logged_of_the_pool_changes_nothing() -> None:
     """Whether a record is set apart does not follow from the prediction's error."""
     assert doubts(kv_cache_gib=0.1) == doubts(kv_cache_gib=19.0) == ()
+
+
+def test_images_decide_where_the_largest_takes_much_of_the_pool() -> None:
+    """V0 may profile 16 GiB of images, or none; beside 150 GiB a V1's four are nothing."""
+    seeing = {"config_ref": "Qwen/Qwen2-VL-7B-Instruct", "weights_gib": 15.51}
+
+    assert doubts(**seeing, engine_version="0.6.6 V0", gpu={"mem_gib": 79.1}) == ("images decide",)
+    assert doubts(**seeing) == ("images decide",)
+    assert doubts(**seeing, gpu={"mem_gib": 178.4}) == ()
+    assert doubts(**seeing | {"config_ref": "Qwen/Qwen2.5-7B", "weights_gib": None}) == ()
