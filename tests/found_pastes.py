@@ -232,4 +232,44 @@ FOUND = {
         "llama.cpp",
         "step does not fit",
     ),
+    "TensorRT-LLM's list of what was made before": Found(
+        "[07/08/2025-19:47:15] [TRT-LLM] [RANK 1] [E] Failed to initialize executor on rank 1: "
+        "Executor creation failed due to insufficient GPU memory.\n\n"
+        "The following component could not be created: Additional executor resources\n"
+        "Total GPU memory (GiB): 95.00\n"
+        "Free GPU memory before component creation attempt (GiB): 16.95\n\n"
+        "Previously created components and free GPU memory before/after creation (GiB):\n"
+        "Model: 94.30 / 47.83\n"
+        "Sampler: 47.83 / 47.83\n",
+        "tensorrt-llm",
+        "step does not fit",
+        "insufficient GPU memory",
+    ),
+    "TensorRT-LLM with fewer cards than asked for": Found(
+        '  File "/usr/local/lib/python3.10/dist-packages/tensorrt_llm/llmapi/llm.py", line 130, in '
+        "__init__\n"
+        "RuntimeError: Only 8 GPUs are available, but 16 are required.\n",
+        "tensorrt-llm",
+        "option",
+        "16 are required",
+    ),
+    "a HIP allocation smaller than what was free": Found(
+        "2026-05-08 11:47:02.250 [Error] (Process) (EngineCore pid=2651) EngineCore failed to start.\n"
+        "2026-05-08 11:47:02.257 [Error] (Process) (EngineCore pid=2651) torch.OutOfMemoryError: HIP "
+        "out of memory. Tried to allocate 12.95 GiB. GPU 0 has a total capacity of 127.00 GiB of "
+        "which 18.55 GiB is free. Of the allocated memory 99.37 GiB is allocated by PyTorch, and "
+        "121.80 MiB is reserved by PyTorch but unallocated.\n",
+        "vllm",
+        "out of memory",
+        "12.95 GiB",
+    ),
+    "SGLang's refusal of a share under the weights": Found(
+        "Load weight end. quant=fp8, fmt=e4m3, avail mem=12.25 GB, mem usage=125.65 GB.\n"
+        "ValueError: Loaded weights leave no GPU memory for the KV cache under "
+        "--mem-fraction-static=0.88.\n",
+        "sglang",
+        "no room for pool",
+        "0.88",
+        "--mem-fraction-static 0.92",
+    ),
 }

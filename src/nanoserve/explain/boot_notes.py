@@ -46,6 +46,11 @@ _LLAMACPP_NOTES: dict[OutcomeKind, str] = {
         "attention, with the context; several cards keep copies of them for their pipeline."
     ),
 }
+_ENOUGH = (
+    "More was free than was asked for: not the amount stopped it but a limit on one allocation, on "
+    "what the driver may map (integrated GPUs have one), or on the process."
+)
+_CLEARLY = 1.1  # times what was asked for: allocators round up
 _CUT = (
     "The log ends before the server was ready, and shows no error: wait for its end, or paste more."
 )
@@ -65,9 +70,21 @@ def boot_notes(boot: LoggedBoot, outcome: Outcome) -> tuple[str, ...]:
         notes.append(_CUT)
     if outcome.is_for_memory and (others := _held_before(boot)) is not None:
         notes.append(f"{format_bytes(others)} of the card were taken before the engine started.")
+    if outcome.is_for_memory and _had_enough(boot):
+        notes.append(_ENOUGH)
     if boot.num_preemptions and outcome.is_healthy:
         notes.append(f"Once it served, {boot.num_preemptions:,} requests were sent back to wait.")
     return tuple(notes)
+
+
+def _had_enough(boot: LoggedBoot) -> bool:
+    """Whether a failed allocation was smaller than what was free."""
+    error = boot.error
+    if error is None or error.kind != "out of memory":
+        return False
+    if error.need_bytes is None or error.have_bytes is None:
+        return False
+    return error.have_bytes > _CLEARLY * error.need_bytes
 
 
 def _held_before(boot: LoggedBoot) -> int | None:

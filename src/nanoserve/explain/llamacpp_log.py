@@ -24,6 +24,8 @@ from nanoserve.explain.log_patterns import (
     sized,
 )
 from nanoserve.explain.logged_boot import Findings, LoggedError
+from nanoserve.explain.ollama_lines import SIGNS as OLLAMA_SIGNS
+from nanoserve.explain.ollama_lines import add_ollama_buffers
 from nanoserve.units import MIB
 
 _SIGNS = (
@@ -70,6 +72,7 @@ _SIGNS = (
     "source=sched.go",
     "source=server.go",
     "requires more system memory",
+    *OLLAMA_SIGNS,
 )
 _PREFIXES = re.compile(
     r"(?<![\d.])0\.00\.000\.000\s[IWED]|ollama|llama\.cpp|llama-server|llama-cpp|llamacpp"
@@ -149,6 +152,7 @@ _SPECIFIC = (
     ErrorPattern("unable to fit model into system memory", "host memory", None, "weights"),
     ErrorPattern("model requires more system memory", "host memory", _SYSTEM, "weights"),
     ErrorPattern("Insufficient Memory (0000", "out of memory"),
+    ErrorPattern("memory layout cannot be allocated", "out of memory"),
     ErrorPattern("unknown model architecture", "unsupported", None, "start"),
     ErrorPattern("error: invalid argument", "option", None, "start"),
 )
@@ -168,7 +172,10 @@ _HINTS = (
     ErrorPattern("exiting due to model loading error", "unclear"),
 )
 _MALLOC = ErrorPattern("cudaMalloc failed: out of memory", "out of memory")
-_RETRIES = ("allocation failed, retrying without pipeline parallelism",)
+_RETRIES = (
+    "allocation failed, retrying without pipeline parallelism",
+    "model layout did not fit, applying backoff",
+)
 _STAGE_MARKS = (
     StageMark("load_tensors:", "weights"),
     StageMark("llama_context:", "pool"),
@@ -187,6 +194,7 @@ def _add_buffers(text: str, findings: Findings) -> None:
     """Add the sums of buffers, and of what the cards had and had free."""
     for name, (num_bytes, position) in _buffers(text).items():
         findings.put(name, num_bytes, "last", position)
+    add_ollama_buffers(text, findings)
     for name, anchor, regex in (
         ("free_bytes", "MiB free", _FREE),
         ("total_bytes", "VRAM:", _TOTAL),

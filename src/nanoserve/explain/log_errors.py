@@ -46,6 +46,8 @@ _OUT_OF_MEMORY = (
     "Memory_Allocation_Failure",
 )
 _RAISED_IN_SOURCE = ('Error("', 'Error(f"', 'Error(\n"')
+_RAISED_AGAIN = ("direct cause of the following exception", "Process EngineCore", "Process Spawn")
+_NEXT_CHARS = 2_000
 _OF_THE_NODE = "ray.exceptions."  # before `OutOfMemoryError`: the machine's memory, not a card's
 _BEFORE_A_POOL = ("weights", "profile")
 _SIZE = r"([\d.,]{1,20}\s?[KMG]i?B)"
@@ -130,14 +132,19 @@ def find_error(text: str, marks: BootMarks) -> LoggedError | None:
 def _stage_of_failure(text: str, position: int, marks: BootMarks) -> Stage | None:
     """Return the stage of a failed allocation, or of its next telling: processes repeat it.
 
-    A paste may begin after the first telling's traceback.
+    A paste may begin after the first telling's traceback, and end before the next is complete.
     """
     words = text[position : position + _SAME_CHARS]
-    for place in (position, text.find(words, position + 1)):
-        stage = None if place < 0 else stage_at(text, place, marks)
-        if stage is not None:
-            return stage
-    return None
+    places = (position, text.find(words, position + 1), _end_of_raised_again(text, position))
+    stages = (stage_at(text, place, marks) for place in places if place >= 0)
+    return next((stage for stage in stages if stage is not None), None)
+
+
+def _end_of_raised_again(text: str, position: int) -> int:
+    """Return where the traceback of the same failure's next raise ends; -1 where there is none."""
+    found = (text.find(words, position, position + _NEXT_CHARS) for words in _RAISED_AGAIN)
+    start = min((place for place in found if place >= 0), default=-1)
+    return start if start < 0 else min(len(text), start + _TRACE_CHARS)
 
 
 def find_hint(

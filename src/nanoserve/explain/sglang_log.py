@@ -116,6 +116,7 @@ _POOL_LINES = (
 )
 _SLIDING = re.compile(r"full_layer_tokens=(\d{1,12}), swa_layer_tokens=(\d{1,12})")
 _POOL = re.compile(rf"#tokens: {NUMBER}, K(?: size)?:? {NUMBER}\s?GB, V(?: size)?:? {NUMBER}\s?GB")
+_STATE = re.compile(rf"conv_state size: {NUMBER}\s?GB, ssm_state size: {NUMBER}\s?GB")
 _SERVING = re.compile(r"out of memory\. (?:Try to lower|This should)")
 _NEGATIVE = re.compile(r"profiled value -\d")
 _NO_ROOM = re.compile(r"within the available (?P<have_bytes>[\d.]{1,12} Gi?B)")
@@ -196,7 +197,8 @@ def _add_pool(text: str, findings: Findings) -> None:
         return
     keys, values = parts.values.get("key_bytes"), parts.values.get("value_bytes")
     if isinstance(keys, int) and isinstance(values, int):
-        findings.put("pool_bytes", keys + values, "last", parts.positions["key_bytes"])
+        size = keys + values + _state_bytes(text)
+        findings.put("pool_bytes", size, "last", parts.positions["key_bytes"])
     else:
         findings.put(
             "pool_bytes", parts.values.get("pool_bytes"), "last", parts.positions.get("pool_bytes")
@@ -213,6 +215,12 @@ def _add_weights(findings: Findings) -> None:
         findings.put("weight_bytes", before - after, "first", position)
     elif isinstance(weights := findings.values.get("weight_bytes"), int):
         findings.put("free_bytes", after + weights, "first", position)
+
+
+def _state_bytes(text: str) -> int:
+    """Return what a rank sets aside for recurrent layers: as much a part of the pool as keys."""
+    found = _STATE.search(text)
+    return 0 if found is None else sum(gib(size) or 0 for size in found.groups())
 
 
 def _bytes_of_both(text: str, sliding: re.Match[str]) -> int | None:

@@ -54,3 +54,13 @@ def test_llamacpp_has_no_utilization() -> None:
     assert "--ubatch-size" in buffers
     assert "--n-gpu-layers" in weights
     assert "utilization" not in buffers + weights
+
+
+def test_memory_that_was_there_is_not_what_stopped_it() -> None:
+    """More was free than was asked for; a little more is an allocator's rounding."""
+    error = LoggedError("out of memory", "", "weights", need_bytes=10 * GIB, have_bytes=18 * GIB)
+    boot = LoggedBoot(engine="vllm", total_bytes=127 * GIB, error=error)
+    rounded = replace(boot, error=replace(error, have_bytes=round(10.5 * GIB)))
+
+    assert any("More was free than was asked for" in note for note in notes(boot))
+    assert not any("More was free" in note for note in notes(rounded))

@@ -215,3 +215,19 @@ def test_what_was_raised_is_quoted_rather_than_its_source() -> None:
     assert raised is not None
     assert raised.position == len(source) + len("ValueError: ")
     assert alone is not None
+
+
+@pytest.mark.parametrize(
+    "raised",
+    ["The above exception was the direct cause of the following exception:", "Process EngineCore:"],
+)
+def test_the_next_raise_of_a_failure_tells_its_stage(raised: str) -> None:
+    """Its outer traceback names the functions that the first one's lost beginning did."""
+    told = "CUDA out of memory. Tried to allocate 1.88 GiB.\n"
+    error = find(f"{told}{raised}\nTraceback (most recent call last):\n in load_model\n")
+    unrelated = find(f"{told}Traceback (most recent call last):\n in load_model\n")
+
+    assert error is not None
+    assert error.stage == "weights"
+    assert unrelated is not None
+    assert unrelated.stage is None

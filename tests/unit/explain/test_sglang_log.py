@@ -136,3 +136,17 @@ def test_free_memory_from_what_is_left_and_what_was_taken() -> None:
     )
 
     assert boot.free_bytes == gib(230.20) + gib(56.98)
+
+
+def test_state_of_recurrent_layers_is_part_of_the_pool() -> None:
+    """A hybrid sets it aside before keys and values; every rank prints both."""
+    rank = (
+        "[2026-02-27 17:10:28 TP{0}] Mamba Cache is allocated. max_mamba_cache_size: 82, conv_state "
+        "size: 0.13GB, ssm_state size: 7.29GB \n"
+        "[2026-02-27 17:10:28 TP{0}] KV Cache is allocated. #tokens: 580364, K size: 4.15 GB, V "
+        "size: 4.15 GB\n"
+    )
+
+    assert read(rank.format(0) + rank.format(1)).pool_bytes == sum(
+        map(gib, (0.13, 7.29, 4.15, 4.15))
+    )
