@@ -116,7 +116,7 @@ def test_names_with_spaces_are_quoted() -> None:
     ],
 )
 def test_a_release_is_started_as_it_could_be(engine: str, start: str) -> None:
-    """vLLM has a command of its own since 0.5.2."""
+    """Release 0.5.2 of vLLM gave it a command of its own."""
     plan = planned("llama-3.2-1b", "l4", engine=engine, max_model_len=4096)
 
     assert plan.command is not None

@@ -71,7 +71,7 @@ def test_each_engine_has_its_spelling(engine: str, kv: tuple[str, ...]) -> None:
 
 
 def test_a_release_is_offered_no_format_from_after_it() -> None:
-    """vLLM quantised nothing to fp8 in 2023; its AWQ checkpoints are older."""
+    """Nothing was quantised to fp8 by vLLM in 2023; AWQ checkpoints are older."""
     early, later = (
         planned("llama-3.1-8b", "l4", engine=engine) for engine in ("vllm@0.2.7", "vllm@0.8")
     )
