@@ -47,7 +47,6 @@ APART = {
     "unified memory decides",
     "weights are not the model's",
     "other processes",
-    "another step",
     "images decide",
 }
 LOG_DIGIT = 0.006 * GIB  # logs print two digits of a GiB
@@ -259,7 +258,7 @@ def test_boots_that_no_rule_was_written_on(found: dict[str, ErrorSummary]) -> No
     """23 boots that people pasted: as near as the 115, and those set apart name why."""
     tokens, pools = found["tokens"], found["pool, all"]
 
-    assert (tokens.num_records, pools.num_records) == (18, 13)
+    assert (tokens.num_records, pools.num_records) == (18, 14)
     assert tokens.median <= 0.001
     assert tokens.p95 <= 0.03
     assert pools.median <= 0.02

@@ -25,9 +25,6 @@ def _contradictions(case: BootCase, predicted: CasePrediction) -> tuple[str, ...
     logged = case.boot.weight_bytes
     if logged and abs(predicted.weights / logged - 1) > MODEL_DOUBTED_ABOVE:
         found.append("weights are not the model's")
-    step = (case.boot.activation_bytes or 0) - predicted.activation.high
-    if step > OPEN_ABOVE * max(0, predicted.pool.mid):
-        found.append("another step")
     held = case.boot.non_torch_bytes or 0
     if held > OTHERS_ABOVE * max(1, predicted.non_torch.high):
         found.append("other processes")
