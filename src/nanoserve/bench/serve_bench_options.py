@@ -12,7 +12,7 @@ Arrivals = Literal["poisson", "constant"]
 PromptFormat = Literal["ids", "text"]
 SLO_NAMES = ("ttft", "tpot", "itl", "e2e")
 DEFAULT_CONCURRENCY = 8
-_MAX_TOKENS = 10**7  # of one request: more than any model's context
+MAX_TOKENS = 10**7  # of one request: more than any model's context
 
 
 def _option(default: Any, text: str) -> Any:
@@ -119,10 +119,10 @@ def parse_range(flag: str, text: str, low: int) -> tuple[int, int]:
     """
     words = [word.strip() for word in text.split("-")]
     numbers = [int(word) if word.isdecimal() and len(word) < 9 else 0 for word in words]
-    if len(numbers) <= 2 and low <= numbers[0] <= numbers[-1] <= _MAX_TOKENS:
+    if len(numbers) <= 2 and low <= numbers[0] <= numbers[-1] <= MAX_TOKENS:
         return numbers[0], numbers[-1]
     message = (
-        f"{flag} is {text!r:.80}; it must be a number from {low} to {_MAX_TOKENS:,}, or two with "
+        f"{flag} is {text!r:.80}; it must be a number from {low} to {MAX_TOKENS:,}, or two with "
         f"a dash between, the smaller first: 64-256."
     )
     raise OptionError(message)
@@ -158,7 +158,7 @@ def parse_extra_body(text: str | None) -> Mapping[str, Any]:
         return {}
     try:
         fields = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         fields = None
     if not isinstance(fields, dict):
         message = f'--extra-body is {text!r:.80}; it must be a JSON object: {{"top_k": 1}}.'

@@ -298,7 +298,9 @@ def test_a_server_that_is_gone_is_one_message() -> None:
 
         with pytest.raises(ServerUnreachableError, match="No server answers"):
             run_bench(replace(SMALL, url=url))
-        with pytest.raises(BenchError, match="does not answer: no connection: nothing listens there"):
+        with pytest.raises(
+            BenchError, match="does not answer: no connection: nothing listens there"
+        ):
             run_bench(replace(SMALL, url=url, model="m"))
 
 
