@@ -132,6 +132,9 @@ def test_lengths_that_cannot_be_read_name_their_line(
     [
         {"concurrency": 0},
         {"num_requests": 0},
+        {"num_requests": 10**9},
+        {"concurrency": 10**9},
+        {"prefix_tokens": 10**9},
         {"prompt_tokens": "0"},
         {"prompt_tokens": "9-3"},
         {"prompt_tokens": "1-2-3"},
