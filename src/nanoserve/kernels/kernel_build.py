@@ -8,8 +8,10 @@ import hashlib
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,7 +96,7 @@ def build_kernels(architecture: str = NATIVE) -> Path:
         plan.library_path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=plan.library_path.parent) as folder:
             built = Path(folder) / plan.library_path.name
-            _run([plan.compiler, *plan.flags, *sources, "-o", str(built)])
+            _run([plan.compiler, *plan.flags, *sources, "-o", str(built)], folder)
             built.replace(plan.library_path)
     except OSError as error:
         message = (
@@ -119,26 +121,40 @@ def cache_folder(part: str = "kernels") -> Path:
     return Path(shared) / "nanoserve" / part
 
 
-def _run(command: list[str]) -> str:
+def _run(command: list[str], scratch: str | None = None) -> str:
+    """Return what a command prints; all it started goes with it where it is cut short.
+
+    Args:
+        command: A compiler and its arguments.
+        scratch: Folder for its own files; None leaves it to the compiler.
+    """
+    environment = None if scratch is None else os.environ | {"TMPDIR": scratch}
     try:
-        result = subprocess.run(
+        with subprocess.Popen(
             command,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",  # compilers speak the locale's language, in bytes of their own
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+            env=environment,
+            process_group=0,  # a compiler is several programs
+        ) as process:
+            try:
+                output, complaint = process.communicate(timeout=TIMEOUT_S)
+            except BaseException:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                raise
     except (OSError, subprocess.TimeoutExpired) as error:
         message = f"{command[0]} does not run: {error}"
         raise KernelError(message) from error
-    if result.returncode != 0:
-        lines = result.stderr.splitlines()  # of the linker, "error" alone names no reason
+    if process.returncode != 0:
+        lines = complaint.splitlines()  # of the linker, "error" alone names no reason
         telling = (line for line in lines if "error" in line or "failed" in line)
-        said = next(telling, result.stderr)
-        message = f"Building native operators, {command[0]} failed with status {result.returncode}: {said.strip()}"
+        said = next(telling, complaint)
+        message = f"Building native operators, {command[0]} failed with status {process.returncode}: {said.strip()}"
         raise KernelError(message)
-    return result.stdout
+    return output
 
 
 def _cpu_flags() -> str:
