@@ -50,6 +50,11 @@ class StageBudget:
         is_reserved: Whether the pool has room for every slot's longest request, and no more.
         refusal: What the engine says where it refuses to start so; empty where it starts, or
             where nobody could ask it.
+        is_loadable: Whether the weights can be loaded, as far as the engine was asked; where
+            not, `refusal` says why.
+        load_peak: What loading holds at its highest, the weights among it; given back before
+            there is a pool, so no part of the total. None where that is the weights alone,
+            or nobody knows.
     """
 
     weights: RankWeights
@@ -60,6 +65,8 @@ class StageBudget:
     cost: CacheCost
     is_reserved: bool = False
     refusal: str = ""
+    is_loadable: bool = True
+    load_peak: Formula | None = None
 
     @property
     def usable_bytes(self) -> int:

@@ -34,6 +34,7 @@ from nanoserve.plan.boot_sizing import pool_demand, torch_backend_facts, weights
 from nanoserve.plan.device_facts import DeviceFacts
 from nanoserve.plan.formula import Formula, Number, compute
 from nanoserve.plan.kv_plan import PoolDemand
+from nanoserve.plan.load_peak import LoadPlan, plan_load
 from nanoserve.plan.memory_budget import REMAINDER, MemoryBudget, MemoryReading
 from nanoserve.plan.native_facts import native_backend_facts, native_shape_problem
 from nanoserve.plan.weight_plan import WeightPlan
@@ -72,6 +73,8 @@ class OwnBoot:
         budget: The device, part by part; of a refused boot as well.
         is_filling: Whether the pool takes what is left, rather than what slots may need.
         refusal: What the boot says where it refuses to start; empty where it starts.
+        load: What loading takes for a moment.
+        is_loadable: Whether there is that much.
     """
 
     weights: WeightPlan
@@ -79,6 +82,8 @@ class OwnBoot:
     budget: MemoryBudget
     is_filling: bool
     refusal: str
+    load: LoadPlan
+    is_loadable: bool
 
     @property
     def weights_formula(self) -> Formula:
@@ -139,6 +144,8 @@ def own_stage(query: PlanQuery, choices: PlanChoices, weights: RankWeights) -> S
         cost=BlockCost(demand.block_bytes, demand.block_size, demand.num_sink_blocks),
         is_reserved=not boot.is_filling,
         refusal=boot.refusal,
+        is_loadable=boot.is_loadable,
+        load_peak=boot.load.peak_formula,
     )
 
 
@@ -157,13 +164,17 @@ def own_boot(query: PlanQuery, choices: PlanChoices) -> OwnBoot:
     except DoesNotFitError as error:
         if not isinstance(error.budget, MemoryBudget):
             raise
-        budget, refusal = error.budget, error.what
+        budget, refusal = error.budget, str(error)
+    weights = weights_for(boot.spec, boot.options, boot.device, boot.resolved)
+    load = plan_load(boot.spec, weights, budget.part_bytes("weights"))
     return OwnBoot(
-        weights_for(boot.spec, boot.options, boot.device, boot.resolved),
+        weights,
         pool_demand(boot.spec, boot.options, boot.resolved),
         budget,
         boot.resolved.sized_by == "fill",
         refusal,
+        load,
+        load.peak_bytes <= boot.device.free_bytes,
     )
 
 

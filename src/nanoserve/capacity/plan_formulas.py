@@ -22,6 +22,8 @@ def plan_formulas(plan: PlanAnswer) -> tuple[Formula, ...]:
     pool = stage.pool.mid
     formulas = [*_parameter_formulas(plan)]
     formulas += [line.formula for line in plan.lines if line.formula is not None]
+    if stage.load_peak is not None:
+        formulas.append(stage.load_peak)
     formulas += layer_formulas(cached_shape(plan.query, stage.shape), plan.choices.cache)
     if not plan.has_pool:
         return tuple(formulas)

@@ -20,7 +20,8 @@ def plan_as_dict(plan: PlanAnswer) -> dict[str, Any]:
     """Return everything the plan says, ready for `json.dumps`.
 
     `capacity` and `speed` are None where nothing is left for a pool, `command` where the engine
-    would not start.
+    would not start, `load_peak_bytes` where loading takes nothing beside the weights, or nobody
+    knows what.
     """
     query, choices = plan.query, plan.choices
     return {
@@ -92,7 +93,7 @@ def search_as_dict(search: SearchAnswer) -> dict[str, Any]:
 
 
 def _memory(plan: PlanAnswer) -> dict[str, Any]:
-    weights = plan.stage.weights
+    weights, peak = plan.stage.weights, plan.stage.load_peak
     return {
         "total_bytes": plan.stage.total_bytes,
         "stage": plan.binding,
@@ -104,6 +105,7 @@ def _memory(plan: PlanAnswer) -> dict[str, Any]:
             for line in plan.lines
         ],
         "pool_bytes": _triple(plan.pool),
+        "load_peak_bytes": None if peak is None else peak.value,
     }
 
 

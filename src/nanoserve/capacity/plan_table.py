@@ -101,6 +101,9 @@ def _memory_lines(plan: PlanAnswer) -> Iterator[str]:
         if not line.is_inside:
             name = f"  ({line.name}, in what is kept back)"
             yield _row(name, _gib(line.size.mid), _range(line.size))
+    peak = plan.stage.load_peak
+    if peak is not None:
+        yield _row(f"  ({peak.name})", _gib(int(peak.value)), "")
 
 
 def _gib(num_bytes: int) -> str:

@@ -36,6 +36,8 @@ def judge(
             f"the weights take {format_bytes(weights)} of each GPU and the engine may hold "
             f"{format_bytes(usable)}"
         )
+    if not stage.is_loadable:
+        return "does not load", f"the server refuses to start so: {stage.refusal}"
     if stage.pool.mid <= 0:
         return "loads, cannot serve", (
             f"the weights fit, and what the largest step takes leaves "

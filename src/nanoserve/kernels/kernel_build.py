@@ -2,8 +2,11 @@
 
 Owns the compiler's choice, its flags, and the cache of what was built. The cached file's
 name says everything it was made from, so that a new source, compiler or CPU is a new file.
+Processes that want it at once wait for the one that builds it.
 """
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import platform
@@ -11,7 +14,8 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from contextlib import suppress
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +27,8 @@ COMPILERS = ("g++", "clang++", "c++")
 FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-fopenmp")
 NATIVE = "native"  # whatever the machine that builds has
 TIMEOUT_S = 300.0  # a build takes seconds; on a machine that swaps, minutes
+_BUILDING = "building-"  # begins the name of a folder that a library is built in
+_ABANDONED_S = 4 * TIMEOUT_S  # since such a folder last changed; its build has long timed out
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +89,8 @@ def plan_build(architecture: str = NATIVE) -> BuildPlan:
 def build_kernels(architecture: str = NATIVE) -> Path:
     """Return the path of the library, after building it if it is not in the cache.
 
-    Builds may run side by side: each writes a file of its own and moves it into place.
+    One builds at a time: who comes meanwhile waits, and finds the library. A lock ends with
+    its process, so that nobody waits for a builder that was killed.
 
     Raises:
         KernelError: There is no compiler, it failed, or the cache cannot be written.
@@ -91,20 +98,56 @@ def build_kernels(architecture: str = NATIVE) -> Path:
     plan = plan_build(architecture)
     if plan.is_built:
         return plan.library_path
-    sources = sorted(str(path) for path in SOURCE_FOLDER.glob("*.cpp"))
+    folder = plan.library_path.parent
     try:
-        plan.library_path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=plan.library_path.parent) as folder:
-            built = Path(folder) / plan.library_path.name
-            _run([plan.compiler, *plan.flags, *sources, "-o", str(built)], folder)
-            built.replace(plan.library_path)
+        folder.mkdir(parents=True, exist_ok=True)
+        with _lock_on(folder):
+            if not plan.is_built:  # nor by whoever was waited for
+                _build(plan)
     except OSError as error:
         message = (
-            f"The cache {plan.library_path.parent} cannot be written: {reason_of(error)}. "
+            f"The cache {folder} cannot be written: {reason_of(error)}. "
             "Set NANOSERVE_CACHE to a folder of yours."
         )
         raise KernelError(message) from error
     return plan.library_path
+
+
+def _build(plan: BuildPlan) -> None:
+    """Build the library in a folder of its own, and move it into place whole."""
+    cache = plan.library_path.parent
+    _clear_away(cache)
+    sources = sorted(str(path) for path in SOURCE_FOLDER.glob("*.cpp"))
+    with tempfile.TemporaryDirectory(prefix=_BUILDING, dir=cache) as folder:
+        built = Path(folder) / plan.library_path.name
+        _run([plan.compiler, *plan.flags, *sources, "-o", str(built)], folder)
+        built.replace(plan.library_path)
+
+
+def _clear_away(cache: Path) -> None:
+    """Delete what killed builds left.
+
+    By age, lock or no lock: another machine that shares the folder may have a lock of its own.
+    """
+    for left in cache.glob(f"{_BUILDING}*"):
+        with contextlib.suppress(OSError):  # another process clears away, too
+            if time.time() - left.stat().st_mtime > _ABANDONED_S:
+                shutil.rmtree(left)
+
+
+@contextlib.contextmanager
+def _lock_on(folder: Path) -> Iterator[None]:
+    """Hold the lock on a folder, after whoever holds it; the folder itself bears it.
+
+    Some file systems have none for folders, NFS for one: builds run side by side there.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def cache_folder(part: str = "kernels") -> Path:
@@ -142,7 +185,7 @@ def _run(command: list[str], scratch: str | None = None) -> str:
             try:
                 output, complaint = process.communicate(timeout=TIMEOUT_S)
             except BaseException:
-                with suppress(ProcessLookupError):
+                with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 raise
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -22,7 +22,7 @@ from nanoserve.engine.step_trace import open_step_trace
 from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.launch.boot_model import BootModel, read_model
 from nanoserve.launch.boot_summary import report_boot, write_report
-from nanoserve.launch.capture_stage import prepare_graphs, prepare_mixed, recorder_for
+from nanoserve.launch.capture_stage import prepare_steps, recorder_for
 from nanoserve.launch.cpu_kernels import find_kernels, native_steps
 from nanoserve.launch.cuda_attention import find_flashinfer
 from nanoserve.launch.find_device import device_facts, find_device
@@ -147,14 +147,13 @@ def boot_model(model: BootModel, options: EngineOptions, stages: Stages) -> Boot
     pool = allocate_pool(decoder, plan, stages)
     plan = _settle_capture(plan, options, facts, stages)
     recorder = recorder_for(plan, model.spec.vocab_size, step_kernels)
-    graphs, outcome = prepare_graphs(decoder, pool, plan, options.warm, stages, recorder)
+    steps = prepare_steps(decoder, pool, plan, options.warm, stages, recorder)
     limits = _limits(model, plan, options)
-    mixed = prepare_mixed(decoder, graphs, plan, recorder)
-    runner = ModelRunner(decoder, pool, pool.device, graphs, kernels, mixed)
+    runner = ModelRunner(decoder, pool, pool.device, steps.graphs, kernels, steps.mixed)
     scheduler = Scheduler(limits, pace=_pace_for(options, plan))
     core = EngineCore(scheduler, runner, model.tokenizer, trace=trace)
     report = report_boot(plan, stages)
-    info = _checked_info(plan, report, outcome)
+    info = _checked_info(plan, report, steps.outcome)
     write_report(options.boot_report, info)
     return BootedEngine(
         core,

@@ -1,7 +1,10 @@
-"""The stage that records decode steps: after the pool, since a graph keeps its addresses.
+"""The stage that records steps: after the pool, since a graph keeps its addresses.
 
-Owns the order: buffers, gates, warm, gates. Which shapes there are is `plan.capture_plan`'s.
+Owns the order: buffers, gates, warm, gates, and last the steps with prompts, whose results lie
+in the same block. Which shapes there are is `plan.capture_plan`'s.
 """
+
+from dataclasses import dataclass
 
 import torch
 
@@ -30,15 +33,32 @@ from nanoserve.runner.warm import warm_engine
 _ROUNDING_BYTES = 4096  # of the few results that are needed at once, each to the next 64
 
 
-def prepare_graphs(
+@dataclass(frozen=True, slots=True)
+class PreparedSteps:
+    """What steps are run on, beside the eager path.
+
+    Attributes:
+        graphs: Decode steps that are padded; None where they run as they come.
+        mixed: Steps that read prompts; None where recording takes long.
+        outcome: What warming did to the planned shapes; None where none were planned.
+    """
+
+    graphs: DecodeGraphs | None = None
+    mixed: MixedGraphs | None = None
+    outcome: CaptureOutcome | None = None
+
+
+def prepare_steps(
     decoder: Decoder,
     pool: KVPool,
     plan: BootPlan,
     is_warm: bool,
     stages: Stages,
     recorder: GraphRecorder | None,
-) -> tuple[DecodeGraphs | None, CaptureOutcome | None]:
+) -> PreparedSteps:
     """Allocate the buffers of padded steps and, unless told not to, record every shape.
+
+    Steps with prompts are recorded either way: there is one record, and it takes milliseconds.
 
     Args:
         decoder: Loaded.
@@ -53,7 +73,7 @@ def prepare_graphs(
     """
     capture = plan.capture
     if capture is None:
-        return None, None
+        return PreparedSteps()
     with stages.run_measured("capture", plan.kv_pool.capture_bytes) as stage:
         graphs = DecodeGraphs(decoder, pool, capture, plan.max_model_len, recorder)
         shape = PoolShape(pool.num_blocks, pool.block_size, pool.sink_block)
@@ -62,17 +82,18 @@ def prepare_graphs(
         if is_warm:
             outcome = warm_engine(graphs, stages.listener.progress, stages.held_bytes)
             _check_outcome(capture, graphs, outcome)
+        mixed = _prepare_mixed(decoder, graphs, plan, recorder)
         stage.detail = f"{len(outcome.recorded)} warm; {capture.describe()}"
     if outcome.dropped:
         stages.listener.note(_describe_dropped(outcome))
-    return graphs, outcome
+    return PreparedSteps(graphs, mixed, outcome)
 
 
-def prepare_mixed(
-    decoder: Decoder, graphs: DecodeGraphs | None, plan: BootPlan, recorder: GraphRecorder | None
+def _prepare_mixed(
+    decoder: Decoder, graphs: DecodeGraphs, plan: BootPlan, recorder: GraphRecorder | None
 ) -> MixedGraphs | None:
     """Allocate what steps with prompts are recorded on; None where recording takes long."""
-    if graphs is None or not isinstance(recorder, NativeRecorder):
+    if not isinstance(recorder, NativeRecorder):
         return None
     max_tokens = mixed_tokens(plan.max_num_batched_tokens)
     return MixedGraphs(

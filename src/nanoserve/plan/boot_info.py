@@ -10,11 +10,11 @@ from typing import Any
 from nanoserve.plan.boot_plan import BootPlan
 from nanoserve.plan.boot_report import BootReport, BudgetLine, StageReport, format_residual
 from nanoserve.plan.kv_plan import KVPoolPlan
+from nanoserve.plan.load_peak import LOAD_PEAK
 from nanoserve.plan.text_table import table_lines
 from nanoserve.units import format_bytes
 
 _UNKNOWN = "-"  # nobody could measure it
-_LOAD_ROW = "packing, at its peak"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def boot_lines(info: dict[str, Any]) -> tuple[str, ...]:
     planned_bytes = sum(line["planned_bytes"] for line in lines)
     rows.append(("total", format_bytes(planned_bytes), "", ""))
     if info["load"] is not None:
-        rows.append((_LOAD_ROW, *_row(info["load"])[1:]))
+        rows.append((LOAD_PEAK, *_row(info["load"])[1:]))
     return table_lines(rows)
 
 

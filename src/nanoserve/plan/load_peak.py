@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import lcm
 
 from nanoserve.plan.activation_plan import StepShape, estimate_activation_bytes
+from nanoserve.plan.formula import Formula, Number, compute
 from nanoserve.plan.weight_plan import (
     PANEL_OUTPUTS,
     SCALE_BYTES,
@@ -21,6 +22,7 @@ from nanoserve.plan.weight_plan import (
 from nanoserve.spec.model_spec import ModelSpec
 from nanoserve.units import MIB
 
+LOAD_PEAK = "packing, at its peak"  # its name below a boot's memory, and a plan's
 COPY_THREADS = 2  # parameters filled at once; first touches of memory are what they wait for
 PIECE_VALUES = MIB  # converted at once; 4 MiB of float32 stay in a core's cache
 SLICE_VALUES = 4 * MIB  # of a large weight that are packed at once
@@ -51,6 +53,18 @@ class LoadPlan:
     def peak_bytes(self) -> int:
         """The most that is held at once."""
         return max(self.measuring_bytes, self.weight_bytes + self.packing_bytes)
+
+    @property
+    def peak_formula(self) -> Formula | None:
+        """How `peak_bytes` comes about; None where nothing is packed."""
+        if not self.packing_bytes:
+            return None
+        symbols: dict[str, Number] = {"weights": self.weight_bytes, "packing": self.packing_bytes}
+        expression = "weights + packing"
+        if self.measuring_bytes:
+            symbols["measuring"] = self.measuring_bytes
+            expression = f"max({expression}, measuring)"
+        return compute(LOAD_PEAK, expression, "bytes", symbols)
 
 
 def plan_load(spec: ModelSpec, weights: WeightPlan, weight_bytes: int) -> LoadPlan:

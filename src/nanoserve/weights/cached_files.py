@@ -20,6 +20,7 @@ from nanoserve.units import GIB
 SUFFIX = ".weights"
 SPARED_BYTES = GIB
 _PART = ".part"  # of a file that is being written; its writer holds a lock on it
+_STAT_BLOCK_BYTES = 512  # of `st_blocks`, whatever the file system's own blocks are
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +52,48 @@ class CachedFiles:
         sizes = [status.st_size for _, status in self._files()]
         return len(sizes), sum(sizes)
 
-    def make_room(self, num_bytes: int) -> bool:
-        """Let what was not used for longest go, and say whether a file could be written now.
+    def has_room(self, num_bytes: int, name: str = "") -> bool:
+        """Whether a file could be written now, after what would have to go for it.
+
+        Nothing goes, and no folder is made. What another process has mapped counts as room,
+        though the disk has its space only once that process ends: writing finds out.
 
         Args:
             num_bytes: That it will have.
+            name: Of the file, if it is known yet: it does not go, but is replaced.
         """
         if num_bytes > self.max_bytes:
             return False
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._evict(num_bytes)
-            has_space = num_bytes + self.spared_bytes <= _free_bytes(self.folder)
+            place = _nearest_there(self.folder)
+            would_go = [status for _, status in self._outlived(num_bytes, name)]
+            parts = [status for part in self._parts() if (status := _look_at_part(part))]
+            freed_bytes = sum(one.st_blocks for one in would_go + parts) * _STAT_BLOCK_BYTES
+            has_space = num_bytes + self.spared_bytes <= _free_bytes(place) + freed_bytes
         except OSError:
             return False
-        return has_space and os.access(self.folder, os.W_OK)
+        return has_space and place.is_dir() and os.access(place, os.W_OK | os.X_OK)
+
+    def make_room(self, num_bytes: int, name: str = "") -> bool:
+        """Let what was not used for longest go, and say whether a file can be written now.
+
+        Nothing goes where that would not make room.
+
+        Args:
+            num_bytes: That it will have.
+            name: Of the file, as for `has_room`.
+        """
+        if not self.has_room(num_bytes, name):
+            return False
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for part in self._parts():
+                _look_at_part(part, is_deleted=True)
+            for path, _ in self._outlived(num_bytes, name):
+                path.unlink(missing_ok=True)
+            return num_bytes + self.spared_bytes <= _free_bytes(self.folder)
+        except OSError:
+            return False
 
     def write(self, name: str, num_bytes: int, fill: Callable[[BinaryIO], object]) -> bool:
         """Write a file, whole or not at all, after what was not used for longest has gone.
@@ -82,7 +110,7 @@ class CachedFiles:
             Whether it was written: not beyond the bound, to a disk that is full, or to a
             folder that may not be written.
         """
-        if not self.make_room(num_bytes):
+        if not self.make_room(num_bytes, name):
             return False
         try:
             self._write(name, fill)
@@ -97,16 +125,21 @@ class CachedFiles:
             os.fsync(file)  # or a power cut leaves the name with nothing behind it
             part.replace(self.path(name))
 
-    def _evict(self, num_bytes: int) -> None:
-        for part in self.folder.glob(f"*{_PART}"):
-            _delete_abandoned(part)
-        files = sorted(self._files(), key=lambda one: one[1].st_mtime_ns)
-        total_bytes = sum(status.st_size for _, status in files)
-        for path, status in files:
-            if total_bytes + num_bytes <= self.max_bytes:
-                return
-            path.unlink(missing_ok=True)
-            total_bytes -= status.st_size
+    def _outlived(self, num_bytes: int, name: str) -> list[tuple[Path, os.stat_result]]:
+        """Return what goes for a file of that name: what was not used for longest."""
+        others = [one for one in self._files() if one[0] != self.path(name)]
+        others.sort(key=lambda one: one[1].st_mtime_ns)
+        excess_bytes = sum(status.st_size for _, status in others) + num_bytes - self.max_bytes
+        outlived = []
+        for path, status in others:
+            if excess_bytes <= 0:
+                break
+            outlived.append((path, status))
+            excess_bytes -= status.st_size
+        return outlived
+
+    def _parts(self) -> list[Path]:
+        return list(self.folder.glob(f"*{_PART}"))
 
     def _files(self) -> list[tuple[Path, os.stat_result]]:
         found = []
@@ -137,11 +170,29 @@ def _new_part(folder: Path) -> Iterator[tuple[BinaryIO, Path]]:
         # Another deleted it as abandoned: it came before the lock.
 
 
-def _delete_abandoned(part: Path) -> None:
-    """Delete what a writer left that is no more; a lock ends with its process."""
+def _look_at_part(part: Path, *, is_deleted: bool = False) -> os.stat_result | None:
+    """Return the status of what a writer left that is no more; a lock ends with its process.
+
+    Args:
+        part: Of any writer.
+        is_deleted: Whether it is deleted then.
+
+    Returns:
+        None where its writer is at work, or it has gone.
+    """
     with contextlib.suppress(OSError), part.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        part.unlink(missing_ok=True)
+        if is_deleted:
+            part.unlink(missing_ok=True)
+        return os.fstat(file.fileno())
+    return None
+
+
+def _nearest_there(folder: Path) -> Path:
+    """Return the folder, or the nearest above it that is there: where it would be made."""
+    while not folder.exists():
+        folder = folder.parent
+    return folder
 
 
 def _free_bytes(folder: Path) -> int:

@@ -147,15 +147,18 @@ class CacheEntry:
         return CachedWeights(moved, stored.mapped_bytes)
 
     def has_room(self) -> bool:
-        """Whether the weights could be written now: the disk has room and the folder is ours."""
-        return self.files.make_room(file_bytes(self.image.numel()))
+        """Whether the weights could be written now: the disk has room and the folder is ours.
+
+        Older files stay: they go when these are written, and not where packing fails before.
+        """
+        return self.files.has_room(file_bytes(self.image.numel()))
 
     def keep(self) -> threading.Thread:
         """Begin to write the weights, which have their values now, beside whatever goes on.
 
         The thread does not hold up the end of the process: what it has not finished then is
-        not there at the next start. Nothing is written where a model file was changed since
-        its header was read: nobody knows what was packed.
+        not there at the next start. Nothing is written where the file is there by now, nor where
+        a model file was changed since its header was read: nobody knows what was packed.
         """
         thread = threading.Thread(target=self._keep, name="keep-weights", daemon=True)
         thread.start()
@@ -168,6 +171,8 @@ class CacheEntry:
         if model_hash is not None:
             key = self._key(model_hash)
             name, size = self._name(model_hash), file_bytes(self.image.numel())
+            if self.files.path(name).exists():
+                return  # a server that started beside this one was first
             self.files.write(name, size, lambda file: write_image(file, key, self.image))
 
     def _key(self, model_hash: bytes) -> bytes:

@@ -1,13 +1,28 @@
 """The native operators are built once, into a cache that names what they were made from."""
 
+import errno
+import fcntl
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Barrier, local
 
 import pytest
 
 from nanoserve.errors import KernelError
 from nanoserve.kernels import kernel_build
-from nanoserve.kernels.kernel_build import build_kernels, cache_folder, find_compiler, plan_build
+from nanoserve.kernels.kernel_build import (
+    BuildPlan,
+    build_kernels,
+    cache_folder,
+    find_compiler,
+    plan_build,
+)
 
 # Writes its own output file, and its arguments beside it.
 COMPILER = """#!/bin/sh
@@ -16,6 +31,16 @@ for last; do :; done
 echo "$@" >> "{log}"
 echo library > "$last"
 """
+# Says through its standard input, a socket, that it compiles, and does not end before that does.
+WAITING = """#!/bin/sh
+if [ "$1" = --version ]; then echo "{version}"; exit 0; fi
+for last; do :; done
+echo part > "$last"
+echo compiling >&0
+read -r line
+exit 1
+"""
+HOLDER = "from nanoserve.kernels.kernel_build import build_kernels; build_kernels()"
 
 
 @pytest.fixture
@@ -71,18 +96,112 @@ def test_another_compiler_or_architecture_is_another_library(
     assert len(paths) == 3
 
 
-def test_builds_side_by_side_leave_one_library(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+def let_each_find_nothing(
+    num_threads: int, monkeypatch: pytest.MonkeyPatch, num_times: int = 1
 ) -> None:
-    """Several builds at once all return the same whole file, and leave nothing else."""
-    pretend_compiler(folder, monkeypatch)
+    """Make every thread see so many times that nothing is built before any of them builds."""
+    barrier, asked = Barrier(num_threads, timeout=60), local()
 
-    with ThreadPoolExecutor(4) as threads:
-        paths = {future.result() for future in [threads.submit(build_kernels) for _ in range(4)]}
+    def is_built(plan: BuildPlan) -> bool:
+        was_built = plan.library_path.exists()
+        asked.times = getattr(asked, "times", 0) + 1
+        if asked.times <= num_times:
+            barrier.wait()
+        return was_built
 
-    (path,) = paths
+    monkeypatch.setattr(BuildPlan, "is_built", property(is_built))
+
+
+def build_at_once(num_threads: int) -> set[Path]:
+    with ThreadPoolExecutor(num_threads) as threads:
+        started = [threads.submit(build_kernels) for _ in range(num_threads)]
+        return {one.result() for one in started}
+
+
+def test_builds_at_once_are_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first compiles, the others wait for it; nothing else is left in the cache."""
+    log = pretend_compiler(folder, monkeypatch)
+    let_each_find_nothing(4, monkeypatch)
+
+    (path,) = build_at_once(4)
+
+    assert len(log.read_text().splitlines()) == 1
     assert path.read_text() == "library\n"
     assert list(cache_folder().iterdir()) == [path]
+
+
+def test_builds_without_locks_leave_one_library(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a file system has none, each compiles in a folder that no other one deletes."""
+
+    def refuse(file: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    log = pretend_compiler(folder, monkeypatch)
+    let_each_find_nothing(4, monkeypatch, num_times=2)  # the second time would be under the lock
+
+    (path,) = build_at_once(4)
+
+    assert len(log.read_text().splitlines()) == 4
+    assert path.read_text() == "library\n"
+    assert list(cache_folder().iterdir()) == [path]
+
+
+@contextmanager
+def a_process_that_builds() -> Iterator[subprocess.Popen[bytes]]:
+    """Run one whose compiler is at work, until the end of the body at the latest."""
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            holder = subprocess.Popen([sys.executable, "-c", HOLDER], stdin=theirs.fileno())
+        try:
+            assert ours.recv(64) == b"compiling\n"
+            yield holder
+        finally:
+            holder.kill()
+            holder.wait()
+
+
+def test_a_builder_that_is_killed_holds_up_nobody(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waits for it builds then."""
+    pretend_compiler(folder, monkeypatch, WAITING)
+    lock, was_held = fcntl.flock, []
+
+    with a_process_that_builds() as holder:
+
+        def kill_and_lock(file: int, operation: int) -> None:
+            with pytest.raises(BlockingIOError):
+                lock(file, operation | fcntl.LOCK_NB)
+            was_held.append(True)
+            holder.kill()
+            lock(file, operation)
+
+        monkeypatch.setattr(fcntl, "flock", kill_and_lock)
+        pretend_compiler(folder, monkeypatch)
+        path = build_kernels()
+
+    assert was_held == [True]
+    assert path.read_text() == "library\n"
+
+
+def test_what_a_killed_build_left_is_cleared_away(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a later one, once no build can be at work there; the folder of another's stays."""
+    pretend_compiler(folder, monkeypatch)
+    left, busy = (cache_folder() / f"building-{name}" for name in ("left", "busy"))
+    for one in (left, busy):
+        one.mkdir(parents=True)
+        (one / "part").write_text("")
+    os.utime(left, (1, 1))
+
+    path = build_kernels()
+
+    assert sorted(cache_folder().iterdir()) == sorted([busy, path])
 
 
 def test_a_failed_build_says_what_the_compiler_said(

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ from nanoserve.launch.stages import Stages
 from nanoserve.options import EngineOptions
 from nanoserve.plan.boot_checks import check_boot_info
 from nanoserve.plan.boot_report import StageReport
+from nanoserve.runner.native_recorder import NativeRecorder, NativeReplay
 from nanoserve.sched.sampling_params import SamplingParams
 from nanoserve.sched.step import StepMode
 from nanoserve.units import GIB, MIB
 from tests.boot_fakes import FakeProbe, RecordingListener
 from tests.model_folders import write_llama
-from tests.native_kernels import FOUND, needs_kernels
+from tests.native_kernels import FOUND, needs_kernels, needs_native_steps
 
 PROMPTS = ["a", "a longer one", "The quick brown fox", "b" * 40]
 
@@ -186,6 +188,32 @@ def test_no_warm_leaves_every_shape_cold_and_says_so(folder: Path) -> None:
     assert graphs["is_warm"] is False
     assert graphs["recorded"] == []
     assert graphs["count"] == (4 if FOUND is None else 8)
+
+
+@needs_native_steps
+@pytest.mark.parametrize("is_warm", [True, False])
+def test_recorded_steps_are_measured_where_they_are_planned(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, is_warm: bool
+) -> None:
+    """The first record takes the block of them all, be it of a step with prompts, too."""
+    probe = FakeProbe()
+    record = NativeRecorder.record
+    records: list[Callable[[], None]] = []
+
+    def record_on_a_block(recorder: NativeRecorder, run: Callable[[], None]) -> NativeReplay:
+        if not records:
+            probe.own_bytes += 5 * MIB
+        records.append(run)
+        return record(recorder, run)
+
+    monkeypatch.setattr(NativeRecorder, "record", record_on_a_block)
+    options = options_for(folder, decode_mode="captured", warm=is_warm)
+    info = booted_on(probe, RecordingListener(), options).info
+
+    measured = {line["name"]: line["measured_bytes"] for line in info["budget"]}
+    assert measured["capture"] == 5 * MIB
+    assert len(records) == 1 + len(info["cuda_graphs"]["recorded"])
+    assert (len(records) > 1) == is_warm
 
 
 def test_warm_options_shape_the_list(folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 import torch
 
-from nanoserve.launch.capture_stage import prepare_graphs, recorder_for
+from nanoserve.launch.capture_stage import PreparedSteps, prepare_steps, recorder_for
 from nanoserve.launch.cpu_kernels import native_steps
 from nanoserve.launch.stages import Stages
 from nanoserve.options import EngineOptions
@@ -10,7 +10,6 @@ from nanoserve.plan.boot_info import CaptureOutcome
 from nanoserve.plan.boot_plan import BootPlan, plan_boot
 from nanoserve.plan.device_facts import DeviceFacts
 from nanoserve.plan.memory_budget import MemoryReading
-from nanoserve.runner.decode_graphs import DecodeGraphs
 from nanoserve.runner.graph_recorder import GraphRecorder, ReplayRecorder
 from nanoserve.runner.kv_pool import KVPool
 from nanoserve.runner.native_recorder import NativeRecorder
@@ -30,10 +29,10 @@ def prepare(
     plan: BootPlan,
     *,
     is_warm: bool = True,
-) -> tuple[DecodeGraphs | None, CaptureOutcome | None]:
+) -> PreparedSteps:
     pool = KVPool(SPEC, plan.kv_pool.num_blocks, 16, torch.float32, CPU, 1)
     stages = Stages(listener, FakeProbe())
-    return prepare_graphs(random_decoder(SPEC), pool, plan, is_warm, stages, recorder)
+    return prepare_steps(random_decoder(SPEC), pool, plan, is_warm, stages, recorder)
 
 
 def plan_for(**options: object) -> BootPlan:
@@ -44,7 +43,8 @@ def test_every_shape_is_recorded_largest_first() -> None:
     """The bar moves with each, and the line says how many of how many."""
     listener = RecordingListener()
 
-    graphs, outcome = prepare(listener, ReplayRecorder(), plan_for())
+    steps = prepare(listener, ReplayRecorder(), plan_for())
+    graphs, outcome = steps.graphs, steps.outcome
 
     assert graphs is not None
     assert outcome is not None
@@ -59,7 +59,7 @@ def test_failed_records_drop_the_largest_shapes_and_say_so() -> None:
     """The boot goes on with the smaller ones, and the note names what runs eager."""
     listener = RecordingListener()
 
-    _, outcome = prepare(listener, FullDeviceRecorder(num_failures=2), plan_for())
+    outcome = prepare(listener, FullDeviceRecorder(num_failures=2), plan_for()).outcome
 
     assert outcome is not None
     assert outcome.dropped == ((8, 128), (4, 128))
@@ -71,18 +71,19 @@ def test_failed_records_drop_the_largest_shapes_and_say_so() -> None:
 
 def test_cold_start_records_nothing() -> None:
     """Told not to warm, the stage allocates buffers alone."""
-    graphs, outcome = prepare(RecordingListener(), ReplayRecorder(), plan_for(), is_warm=False)
+    steps = prepare(RecordingListener(), ReplayRecorder(), plan_for(), is_warm=False)
 
-    assert graphs is not None
-    assert graphs.recorded == ()
-    assert outcome == CaptureOutcome((), (), is_warm=False)
+    assert steps.graphs is not None
+    assert steps.graphs.recorded == ()
+    assert steps.mixed is None
+    assert steps.outcome == CaptureOutcome((), (), is_warm=False)
 
 
 def test_eager_plan_has_no_stage() -> None:
     """Where steps run as they come there is nothing to prepare."""
     listener = RecordingListener()
 
-    assert prepare(listener, None, plan_for(decode_mode="eager")) == (None, None)
+    assert prepare(listener, None, plan_for(decode_mode="eager")) == PreparedSteps()
     assert listener.started == []
 
 

@@ -103,6 +103,10 @@ def test_a_boot_prints_what_was_planned(
     assert (plan.pool.mid, plan.tokens.mid) == (pool["pool_bytes"], pool["num_tokens"])
     for name, line in MEMORY_LINES.items():
         assert format_bytes(part(plan, line)) in printed[name]
+    peak = plan.stage.load_peak
+    assert peak is not None
+    assert peak.value == info["load"]["planned_bytes"]
+    assert [line for line in boot_lines(info) if line.startswith(f"{peak.name}  ")]
 
 
 @needs_kernels
@@ -126,6 +130,8 @@ def test_smollm2_is_planned_as_it_boots(
     assert part(plan, "left over") == booted.budget.part_bytes("unassigned")
     for name, line in MEMORY_LINES.items():
         assert part(plan, line) == booted.budget.part_bytes(name)
+    assert plan.stage.load_peak is not None
+    assert plan.stage.load_peak.value == booted.load.peak_bytes
 
 
 @needs_kernels

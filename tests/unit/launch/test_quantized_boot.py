@@ -177,7 +177,7 @@ def test_a_start_says_that_its_packed_weights_cannot_be_kept(
 ) -> None:
     """With the folder: on a full disk, and where its user may not write."""
     monkeypatch.setattr("nanoserve.launch.boot_model.LEAST_BYTES", 1)
-    monkeypatch.setattr(CachedFiles, "make_room", lambda files, num_bytes: False)
+    monkeypatch.setattr(CachedFiles, "has_room", lambda files, num_bytes: False)
     listener = RecordingListener()
 
     boot(

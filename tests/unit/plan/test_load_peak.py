@@ -26,6 +26,22 @@ def test_the_peak_is_the_larger_of_what_is_never_held_at_once() -> None:
     assert LoadPlan(weight_bytes=100, packing_bytes=10, measuring_bytes=500).peak_bytes == 500
 
 
+@pytest.mark.parametrize(
+    ("load", "expression"),
+    [
+        (LoadPlan(100, 10, 0), "weights + packing"),
+        (LoadPlan(100, 10, 50), "max(weights + packing, measuring)"),
+        (LoadPlan(100, 10, 500), "max(weights + packing, measuring)"),
+    ],
+)
+def test_the_peak_has_a_formula(load: LoadPlan, expression: str) -> None:
+    """It comes to the same, and names what is there at all."""
+    formula = load.peak_formula
+
+    assert formula is not None
+    assert (formula.expression, formula.value) == (expression, load.peak_bytes)
+
+
 @pytest.mark.parametrize(("quantization", "is_fitted"), [("none", 0), ("int8", 0), ("int4", 1)])
 def test_only_a_fit_to_4_bits_measures(quantization: str, is_fitted: bool) -> None:
     """Its layer alone, 3.5 million weights in float32, is the most of what that takes."""
@@ -45,6 +61,7 @@ def test_weights_that_are_not_packed_take_no_more() -> None:
     weights = plan_weights(SMOLLM2, "bfloat16", "none", is_packed=False)
 
     assert plan_load(SMOLLM2, weights, 1000) == LoadPlan(1000, 0, 0)
+    assert LoadPlan(1000, 0, 0).peak_formula is None
 
 
 def test_a_tensor_that_begins_within_a_panel_is_held_as_a_whole() -> None:

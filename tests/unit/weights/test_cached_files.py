@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 import pytest
 
+from nanoserve.units import MIB
 from nanoserve.weights.cached_files import SPARED_BYTES, CachedFiles
 
 KILLED = """
@@ -144,6 +145,113 @@ def test_what_is_larger_than_the_bound_is_not_written(files: CachedFiles) -> Non
 
     assert not files.write("two", 101, filler(bytes(101)))
     assert files.used() == (1, 4)
+
+
+def test_asking_for_room_deletes_nothing(files: CachedFiles) -> None:
+    """The answer is that of a write, for which the older ones would go."""
+    for name in ("first", "second", "third"):
+        files.write(name, 30, filler(bytes(30)))
+
+    assert [files.has_room(num_bytes) for num_bytes in (1, 60, 100, 101)] == [True] * 3 + [False]
+    assert files.used() == (3, 90)
+
+
+def test_asking_for_room_makes_no_folder(tmp_path: Path) -> None:
+    """It looks at where the folder would be made: there is no room below a file."""
+    (tmp_path / "file").write_text("")
+
+    assert CachedFiles(tmp_path / "a" / "cache", 100).has_room(4)
+    assert not CachedFiles(tmp_path / "file" / "cache", 100).has_room(4)
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+def test_there_is_no_room_where_nobody_may_write(
+    files: CachedFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked of the folder, or of what is there of the way to it."""
+    asked: list[Path] = []
+
+    def refuse(path: Path, mode: int) -> bool:
+        asked.append(path)
+        return not mode & os.W_OK
+
+    monkeypatch.setattr(os, "access", refuse)
+
+    assert not files.has_room(4)
+    assert asked == [files.folder.parent]
+
+
+def disk_of(files: CachedFiles, num_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pretend that the folder is on a disk of so many bytes, beside the spared ones."""
+
+    def free_bytes(folder: Path) -> int:
+        used = sum(path.stat().st_size for path in files.folder.glob("*"))
+        return files.spared_bytes + num_bytes - used
+
+    monkeypatch.setattr("nanoserve.weights.cached_files._free_bytes", free_bytes)
+
+
+def test_what_would_go_is_room_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk has room for a file that older ones make way for."""
+    files = CachedFiles(tmp_path, 3 * MIB)
+    disk_of(files, 2 * MIB, monkeypatch)
+    assert files.write("one", 2 * MIB, filler(bytes(2 * MIB)))
+
+    assert files.has_room(2 * MIB)
+    assert not files.has_room(2 * MIB + 1)
+    assert files.used() == (1, 2 * MIB)
+    assert files.write("two", 2 * MIB, filler(bytes(2 * MIB)))
+    assert list(tmp_path.iterdir()) == [files.path("two")]
+
+
+def test_what_a_killed_writer_left_is_room_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writing deletes it, and asking does not."""
+    files = CachedFiles(tmp_path, 4 * MIB)
+    disk_of(files, 2 * MIB, monkeypatch)
+    part = tmp_path / "killed.part"
+    part.write_bytes(bytes(2 * MIB))
+
+    assert files.has_room(2 * MIB)
+    assert part.exists()
+    assert files.write("one", 2 * MIB, filler(bytes(2 * MIB)))
+    assert not part.exists()
+
+
+def test_nothing_goes_where_there_is_no_room_even_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is there already is worth more than nothing."""
+    files = CachedFiles(tmp_path, 3 * MIB)
+    files.write("one", 2 * MIB, filler(bytes(2 * MIB)))
+    disk_of(files, MIB, monkeypatch)
+
+    assert not files.write("two", 2 * MIB, filler(bytes(2 * MIB)))
+    assert list(tmp_path.iterdir()) == [files.path("one")]
+
+
+def test_a_disk_that_others_fill_meanwhile_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deleting a file that a process has mapped frees nothing: there is no room after all."""
+    files = CachedFiles(tmp_path, 3 * MIB)
+    files.write("one", 2 * MIB, filler(bytes(2 * MIB)))
+    monkeypatch.setattr("nanoserve.weights.cached_files._free_bytes", lambda folder: SPARED_BYTES)
+
+    assert files.has_room(2 * MIB)
+    assert not files.write("two", 2 * MIB, filler(bytes(2 * MIB)))
+    assert not files.path("two").exists()
+
+
+def test_a_file_that_is_replaced_drives_out_no_other(files: CachedFiles) -> None:
+    """Servers that start together write the same file; it is counted once."""
+    for name, num_bytes in (("other", 40), ("one", 60)):
+        files.write(name, num_bytes, filler(bytes(num_bytes)))
+
+    assert files.write("one", 60, filler(bytes(60)))
+
+    assert files.used() == (2, 100)
 
 
 def test_what_a_killed_writer_left_is_deleted(files: CachedFiles) -> None:

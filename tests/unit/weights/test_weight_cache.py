@@ -6,7 +6,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from nanoserve.plan.weight_plan import LinearFormat, plan_weights
 from nanoserve.spec.checkpoint import Checkpoint
 from nanoserve.spec.file_identity import read_identity
 from nanoserve.weights import filling, weight_cache, weight_file
-from nanoserve.weights.loader import LoadReport, load_weights
+from nanoserve.weights.loader import LoadListener, LoadReport, Packing, load_weights
 from nanoserve.weights.packing import allocate_weights, packed_formats
 from nanoserve.weights.placement import place_weights
 from nanoserve.weights.weight_cache import CacheEntry, WeightCache, settings_key
@@ -28,6 +28,19 @@ from tests.unit.weights.stand_in import TINY_LLAMA, build_stand_in, random_tenso
 from tests.unit.weights.test_loader import read_folder, with_spec, write_folder
 
 INT4 = LinearFormat("int4", 32)
+
+
+@dataclass
+class PackingListener:
+    """Keeps what it is told is packed."""
+
+    packings: list[Packing]
+
+    def progress(self, done: int, total: int) -> None:
+        """Is of no interest."""
+
+    def packing_started(self, packing: Packing) -> None:
+        self.packings.append(packing)
 
 
 @pytest.fixture(autouse=True)
@@ -52,13 +65,14 @@ def load(
     cache: WeightCache,
     dtype: str = "bfloat16",
     quantization: str = "int4",
+    listener: LoadListener | None = None,
 ) -> tuple[dict[str, Tensor], LoadReport]:
     """Load the model; return what its packed weights stand for, once they are kept."""
     plan = plan_weights(checkpoint.spec, dtype, quantization, is_packed=True)  # type: ignore[arg-type]
     model = build_stand_in(checkpoint.spec)
     packed = packed_formats(model, plan.formats)
     place_weights(model, "cpu", getattr(torch, dtype), packed)
-    report = load_weights(model, checkpoint, packed=packed, cache=cache)
+    report = load_weights(model, checkpoint, listener, packed=packed, cache=cache)
     if report.keeper is not None:
         report.keeper.join()
     return {name: unpack(packed_at(model, name)) for name in packed}, report
@@ -191,6 +205,47 @@ def test_loads_at_once_are_all_right(checkpoint: Checkpoint, cache: WeightCache)
         assert all(servers.map(start, range(16)))
     assert len(kept_files(cache)) == 1
     assert {one.name for one in cache.folder.iterdir()} == {path.name, "hashes"}
+
+
+def test_what_another_has_kept_meanwhile_is_not_written_again(
+    checkpoint: Checkpoint, cache: WeightCache
+) -> None:
+    """Of servers that pack at once, who is last finds its file there."""
+    first, second = (tiny_entry(checkpoint, cache) for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert first.read() is second.read() is None
+
+    first.keep().join()
+    (path,) = kept_files(cache)
+    inode = path.stat().st_ino
+    second.keep().join()
+
+    assert [one.stat().st_ino for one in kept_files(cache)] == [inode]
+
+
+def test_older_weights_stay_where_packing_fails(
+    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Room is asked for before, and made only once there is something to write."""
+    cache = WeightCache(tmp_path / "cache", max_bytes=weight_file.file_bytes(1), least_bytes=1)
+    load(checkpoint, cache, quantization="int8")
+    (older,) = kept_files(cache)
+    listener = PackingListener([])
+
+    def fail(*args: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(filling, "_pack", fail)
+        with pytest.raises(ZeroDivisionError):
+            load(checkpoint, cache, listener=listener)
+
+    assert [packing.is_kept for packing in listener.packings] == [True]
+    assert kept_files(cache) == [older]
+    load(checkpoint, cache)
+    assert len(kept_files(cache)) == 1
+    assert not older.exists()
 
 
 def test_few_weights_are_not_kept(checkpoint: Checkpoint, tmp_path: Path) -> None:
