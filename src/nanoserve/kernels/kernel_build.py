@@ -16,7 +16,9 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from nanoserve.error_reasons import reason_of
@@ -172,21 +174,25 @@ def _run(command: list[str], scratch: str | None = None) -> str:
         scratch: Folder for its own files; None leaves it to the compiler.
     """
     environment = None if scratch is None else os.environ | {"TMPDIR": scratch}
+    start = partial(
+        subprocess.Popen[str],
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",  # compilers speak the locale's language, in bytes of their own
+        env=environment,
+        process_group=0,  # a compiler is several programs
+    )
     try:
-        with subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",  # compilers speak the locale's language, in bytes of their own
-            env=environment,
-            process_group=0,  # a compiler is several programs
-        ) as process:
+        # A signal raises in the main thread alone: never between a process and who knows of it.
+        with ThreadPoolExecutor(1) as thread:
+            starting = thread.submit(start)
             try:
+                process = starting.result()
                 output, complaint = process.communicate(timeout=TIMEOUT_S)
             except BaseException:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+                _kill(starting)
                 raise
     except (OSError, subprocess.TimeoutExpired) as error:
         message = f"{command[0]} does not run: {error}"
@@ -198,6 +204,15 @@ def _run(command: list[str], scratch: str | None = None) -> str:
         message = f"Building native operators, {command[0]} failed with status {process.returncode}: {said.strip()}"
         raise KernelError(message)
     return output
+
+
+def _kill(starting: "Future[subprocess.Popen[str]]") -> None:
+    """End a process and all that it started, once it is started if it is."""
+    if starting.exception() is None:
+        process = starting.result()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
 def _cpu_flags() -> str:

@@ -77,13 +77,11 @@ def end(child: "Popen[bytes]", *numbers: int) -> tuple[int, bytes, bytes]:
     return child.returncode, out, err
 
 
-def is_running(process_id: int) -> bool:
-    """Whether a process is there and has not ended."""
-    try:
-        state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
+def has_ended(process: int, timeout_s: float) -> bool:
+    """Whether a process, by its file descriptor, has ended or does so in time."""
+    poll = select.poll()
+    poll.register(process, select.POLLIN)
+    return bool(poll.poll(1000 * timeout_s))
 
 
 @pytest.mark.parametrize("number", CODES)
@@ -99,13 +97,14 @@ def test_a_compiler_that_works_goes_with_the_command(
     folders = {"NANOSERVE_CACHE": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
     command = ("-m", "nanoserve", "kernels", "build")
     with process(*command, CXX=str(compiler), **folders) as child:
-        process_ids = [int(word) for word in read_until(pipe, b"\n").split()]
-        os.close(pipe)
-        assert all(map(is_running, process_ids))
+        programs = [os.pidfd_open(int(word)) for word in read_until(pipe, b"\n").split()]
+        assert not any(has_ended(program, 0) for program in programs)
         code, _, err = end(child, number)
 
     assert (code, err) == (CODES[number], NOTES[number])
-    assert not any(map(is_running, process_ids))
+    assert all(has_ended(program, TIMEOUT_S) for program in programs)
+    for descriptor in (pipe, *programs):
+        os.close(descriptor)
     assert list((tmp_path / "cache" / "kernels").iterdir()) == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "compiler", "told"]
 
