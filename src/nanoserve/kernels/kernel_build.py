@@ -16,9 +16,8 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from nanoserve.error_reasons import reason_of
@@ -174,45 +173,47 @@ def _run(command: list[str], scratch: str | None = None) -> str:
         scratch: Folder for its own files; None leaves it to the compiler.
     """
     environment = None if scratch is None else os.environ | {"TMPDIR": scratch}
-    start = partial(
-        subprocess.Popen[str],
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",  # compilers speak the locale's language, in bytes of their own
-        env=environment,
-        process_group=0,  # a compiler is several programs
-    )
+    started: list[subprocess.Popen[str]] = []
+
+    def start() -> None:
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",  # compilers speak the locale's language, in bytes of their own
+            env=environment,
+            process_group=0,  # a compiler is several programs
+        )
+        started.append(process)
+
     try:
         # A signal raises in the main thread alone: never between a process and who knows of it.
         with ThreadPoolExecutor(1) as thread:
-            starting = thread.submit(start)
-            try:
-                process = starting.result()
-                output, complaint = process.communicate(timeout=TIMEOUT_S)
-            except BaseException:
-                _kill(starting)
-                raise
-    except (OSError, subprocess.TimeoutExpired) as error:
-        message = f"{command[0]} does not run: {error}"
-        raise KernelError(message) from error
-    if process.returncode != 0:
+            thread.submit(int).result()  # the thread is there, and waited for from here on
+            thread.submit(start).result()
+        output, complaint = started[0].communicate(timeout=TIMEOUT_S)
+    except BaseException as error:
+        for process in started:
+            _kill(process)
+        if isinstance(error, OSError | subprocess.TimeoutExpired):
+            message = f"{command[0]} does not run: {error}"
+            raise KernelError(message) from error
+        raise
+    if started[0].returncode != 0:
         lines = complaint.splitlines()  # of the linker, "error" alone names no reason
         telling = (line for line in lines if "error" in line or "failed" in line)
         said = next(telling, complaint)
-        message = f"Building native operators, {command[0]} failed with status {process.returncode}: {said.strip()}"
+        message = f"Building native operators, {command[0]} failed with status {started[0].returncode}: {said.strip()}"
         raise KernelError(message)
     return output
 
 
-def _kill(starting: "Future[subprocess.Popen[str]]") -> None:
-    """End a process and all that it started, once it is started if it is."""
-    if starting.exception() is None:
-        process = starting.result()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+def _kill(process: "subprocess.Popen[str]") -> None:
+    """End a process and all that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
 
 
 def _cpu_flags() -> str:
