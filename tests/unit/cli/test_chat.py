@@ -73,9 +73,10 @@ def typed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str | BaseException]
 
 def test_no_server_is_said_before_a_question() -> None:
     """With the address that was tried."""
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-    result = run(url)
+    with socket.socket() as bound:  # and held, so that nobody else listens there meanwhile
+        bound.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        result = run(url)
 
     assert isinstance(result.exception, ServerUnreachableError)
     assert f"No server answers at {url}: nothing listens there" in str(result.exception)
