@@ -13,6 +13,7 @@ Answer = AsyncIterator[bytes]
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
 DONE = b"data: [DONE]\n\n"
+PATHS = ("/v1/completions", "/v1/chat/completions")
 
 
 def event(text: str, finish_reason: str | None = None, **more: Any) -> bytes:
@@ -32,10 +33,26 @@ def chunked(body: bytes) -> bytes:
     return f"{len(body):x}\r\n".encode() + body + b"\r\n"
 
 
-def refusal(status: int, message: str) -> bytes:
+def chat_event(text: str) -> bytes:
+    """Return a chunk of a chat answer as an event."""
+    return (
+        f"data: {json.dumps({'choices': [{'index': 0, 'delta': {'content': text}}]})}\n\n".encode()
+    )
+
+
+def response(status: int, body: str, *headers: str) -> bytes:
+    """Return a whole response with a body of its own kind."""
+    content = body.encode()
+    lines = (f"HTTP/1.1 {status} So", f"Content-Length: {len(content)}", *headers)
+    return "\r\n".join((*lines, "Connection: close", "", "")).encode() + content
+
+
+def refusal(status: int, message: str, *headers: str) -> bytes:
     """Return a whole error response."""
-    body = json.dumps({"error": {"message": message}}).encode()
-    return f"HTTP/1.1 {status} No\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    return response(status, json.dumps({"error": {"message": message}}), *headers)
+
+
+MODELS = response(200, json.dumps({"data": [{"id": "a-model"}]}))
 
 
 async def whole_answer(body: Body) -> Answer:
@@ -56,8 +73,9 @@ class OpenAIServer:
         most_at_once: Requests that were being answered at the same time.
     """
 
-    def __init__(self, answer: Callable[[Body], Answer]) -> None:
+    def __init__(self, answer: Callable[[Body], Answer], models: bytes = MODELS) -> None:
         self._answer = answer
+        self._models = models
         self._at_once = 0
         self.url = ""
         self.bodies: list[Body] = []
@@ -76,14 +94,12 @@ class OpenAIServer:
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             if head.startswith("GET /v1/models "):
-                models = json.dumps({"data": [{"id": "a-model"}]}).encode()
-                length = f"Content-Length: {len(models)}\r\nConnection: close\r\n\r\n".encode()
-                writer.write(b"HTTP/1.1 200 OK\r\n" + length + models)
+                writer.write(self._models)
                 await writer.drain()
                 return
             fields = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:] if line)
             body = json.loads(await reader.readexactly(int(fields["content-length"])))
-            assert head.startswith("POST /v1/completions HTTP/1.1\r\n")
+            assert head.split()[:2] in (["POST", path] for path in PATHS)
             await self._write_answer(body, writer)
         except (ConnectionError, EOFError, asyncio.CancelledError):
             pass  # the client went away, its request sent or not, or the test is over
@@ -104,9 +120,16 @@ class OpenAIServer:
 
 
 @contextmanager
-def openai_server(answer: Callable[[Body], Answer] = whole_answer) -> Iterator[OpenAIServer]:
-    """Run a server in a thread for as long as the block lasts."""
-    server = OpenAIServer(answer)
+def openai_server(
+    answer: Callable[[Body], Answer] = whole_answer, models: bytes = MODELS
+) -> Iterator[OpenAIServer]:
+    """Run a server in a thread for as long as the block lasts.
+
+    Args:
+        answer: Yields the bytes of the response to a POST.
+        models: The whole response to a GET of /v1/models.
+    """
+    server = OpenAIServer(answer, models)
     loop = asyncio.new_event_loop()
     stopping = asyncio.Event()
 

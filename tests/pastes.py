@@ -6,6 +6,8 @@ a paste lacks: the banner, the version, the end, or everything but the traceback
 
 from typing import NamedTuple
 
+from tests.found_pastes import FOUND
+
 
 class Paste(NamedTuple):
     """One paste.
@@ -440,6 +442,7 @@ PASTES = {
         ("TensorRT-LLM", TENSORRT),
         ("llama.cpp", LLAMACPP),
         ("nanoserve", NANOSERVE),
+        ("found", {name: Paste(*found) for name, found in FOUND.items()}),
     )
     for name, paste in pastes.items()
 }

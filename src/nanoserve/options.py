@@ -224,8 +224,8 @@ class ServerOptions:
     )
     drain_seconds: float = _option(
         10.0,
-        "how long running answers may go on after SIGTERM or Ctrl-C; another signal, a second "
-        "later or more, ends them at once",
+        "how long running answers may go on after SIGTERM, SIGHUP or Ctrl-C; another signal, a "
+        "second later or more, ends them at once",
     )
     log_level: str = _option("warning", "debug, info, warning or error")
 

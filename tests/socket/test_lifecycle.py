@@ -13,6 +13,7 @@ from subprocess import PIPE, Popen
 from typing import Any
 
 import httpx
+import pytest
 
 from nanoserve.server.serve import ONE_SIGNAL_S
 from tests.builders import (
@@ -36,10 +37,11 @@ def process(
     drain_seconds: float = 600.0,
     held_call: int = -1,
     signal_gap_s: float = ONE_SIGNAL_S,
+    launcher: tuple[str, ...] = (),
 ) -> Iterator[tuple[Any, httpx.Client]]:
     """Run `served_main`; yield the process and a client that it answers."""
     arguments = map(str, (fail_at, drain_seconds, held_call, signal_gap_s))
-    command = [sys.executable, "-m", "tests.socket.served_main", *arguments]
+    command = [*launcher, sys.executable, "-m", "tests.socket.served_main", *arguments]
     environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     with Popen(command, cwd=ROOT, env=environment, stdin=PIPE, stdout=PIPE, stderr=PIPE) as child:
         try:
@@ -72,13 +74,14 @@ def text_of(frames: list[str]) -> str:
     return "".join(chunk["choices"][0]["text"] for chunk in chunks)
 
 
-def test_sigterm_drains_running_streams() -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_drains_running_streams(number: signal.Signals) -> None:
     """/health is 503 and new calls are refused at once; the stream ends whole; exit 0."""
     with process(held_call=20) as (child, client):
         with client.stream("POST", "/v1/completions", json=STREAM) as response:
             lines = (line for line in response.iter_lines() if line)
             frames = [next(lines)]
-            child.send_signal(signal.SIGTERM)
+            child.send_signal(number)
             health = health_of_drain(client)
             refused = client.post("/v1/completions", json={"prompt": "x"})
             release(child)  # the stream waits in its midst till now
@@ -92,6 +95,15 @@ def test_sigterm_drains_running_streams() -> None:
     assert frames.pop() == "data: [DONE]"
     assert text_of(frames) == expected_text("hello", 200)
     assert exit_code == 0
+
+
+def test_a_server_outlives_a_terminal_it_is_told_to() -> None:
+    """What nohup ignores stays ignored while it serves."""
+    with process(launcher=("nohup",)) as (child, _):
+        status = Path(f"/proc/{child.pid}/status").read_text()
+
+    ignored = int(status.partition("SigIgn:")[2].split()[0], 16)
+    assert ignored & (1 << (signal.SIGHUP - 1))
 
 
 def test_a_signal_that_comes_twice_is_one() -> None:

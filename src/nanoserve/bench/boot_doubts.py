@@ -43,6 +43,8 @@ def _open_facts(case: BootCase, predicted: CasePrediction) -> tuple[str, ...]:
         found.append("unified memory decides")
     if "length" in case.assumed and _open_by_length(case) > most:
         found.append("length decides")
+    if _open_by_images(case) > most:
+        found.append("images decide")
     if "weight format" in case.assumed:
         doubt = weights_around(case, predicted.weights)
         if doubt.high - predicted.weights > most:
@@ -56,3 +58,16 @@ def _open_by_length(case: BootCase) -> int:
     short = replace(load, max_model_len=load.max_num_batched_tokens)
     longest = activation_bytes(case.profile, load)
     return abs(longest.mid - activation_bytes(case.profile, short).mid)
+
+
+def _open_by_images(case: BootCase) -> int:
+    """Return by how much the profile grows from no image to the largest that it may run.
+
+    How many images a prompt may have, and of how many pixels, no record says. V0 profiles that
+    many whole; V1 gives its encoder no more than a step's tokens (`compute_mm_encoder_budget`).
+    """
+    load = case.load()
+    if not load.sees_images or case.profile.is_chunked:
+        return 0
+    text = activation_bytes(case.profile, replace(load, sees_images=False))
+    return activation_bytes(case.profile, load).high - text.mid

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from nanoserve.error_reasons import reason_of
+from nanoserve.bench.server_failures import connection_failure
 
 # With the start of its line, which no JSON holds: an answer may have [DONE] in its text.
 _DONE = (b"\ndata: [DONE]", b"\ndata:[DONE]")
@@ -99,7 +99,7 @@ async def post_stream(
     except TimeoutError:
         answer.problem = f"no end of the answer within {timeout_s:g} s"
     except OSError as error:
-        answer.problem = f"no connection: {reason_of(error)}"
+        answer.problem = f"no connection: {connection_failure(error).reason}"
     return answer
 
 
@@ -135,7 +135,7 @@ class _Collector(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         if error is not None and not self._ended.done():
-            self._answer.problem = f"connection lost: {error}"
+            self._answer.problem = f"connection lost: {connection_failure(error).reason}"
         self._end()
 
     def _end(self) -> None:

@@ -13,9 +13,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Literal
 
-from nanoserve.bench.serve_bench_options import ServeBenchOptions, parse_range
+from nanoserve.bench.serve_bench_options import MAX_TOKENS, ServeBenchOptions, parse_range
 from nanoserve.error_reasons import reason_of
 from nanoserve.errors import OptionError
+from nanoserve.spec.request_lengths import whole_tokens
 
 TOKEN_IDS = range(1000, 30000)  # ordinary tokens in every vocabulary we serve
 _LENGTHS_ADVICE = "Give CSV with a header, or JSONL: prompt_tokens, output_tokens."
@@ -119,13 +120,17 @@ def read_lengths(path: Path) -> list[tuple[int, int]]:
         OptionError: The file cannot be read, or a line has no such numbers; names the line.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         message = f"--length-file {path} cannot be read: {reason_of(error)}. {_LENGTHS_ADVICE}"
         raise OptionError(message) from None
     is_json = bool(lines) and lines[0].lstrip().startswith("{")
     rows = _json_rows(lines) if is_json else csv.DictReader(lines, skipinitialspace=True)
-    lengths = [_length_pair(path, number, row) for number, row in enumerate(rows, 1)]
+    try:
+        lengths = [_length_pair(path, number, row) for number, row in enumerate(rows, 1)]
+    except csv.Error as error:
+        message = f"--length-file {path} is not CSV: {error}. {_LENGTHS_ADVICE}"
+        raise OptionError(message) from None
     if not lengths:
         message = f"--length-file {path} has no requests. {_LENGTHS_ADVICE}"
         raise OptionError(message)
@@ -137,21 +142,29 @@ def _json_rows(lines: list[str]) -> Iterator[object]:
         if line.strip():
             try:
                 yield json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 yield None
 
 
 def _length_pair(path: Path, number: int, row: object) -> tuple[int, int]:
+    values = row if isinstance(row, Mapping) else {}
+    where = f"--length-file {path}: request {number}"
+    return (
+        _length(values.get("prompt_tokens"), f"{where} has prompt_tokens"),
+        _length(values.get("output_tokens"), f"{where} has output_tokens"),
+    )
+
+
+def _length(value: object, where: str) -> int:
     try:
-        if not isinstance(row, Mapping):
-            raise TypeError
-        pair = int(row["prompt_tokens"]), int(row["output_tokens"])
-    except (LookupError, TypeError, ValueError):
-        pair = (0, 0)
-    if min(pair) < 1:
-        message = f"--length-file {path}: request {number} has no prompt_tokens and output_tokens of at least 1."
+        length = whole_tokens(value, where)
+    except OptionError:
+        length = 0
+    if not 1 <= length <= MAX_TOKENS:
+        shown = "nothing" if value is None else f"{str(value)!r:.40}"
+        message = f"{where} {shown}; it must be a whole number from 1 to {MAX_TOKENS:,}. {_LENGTHS_ADVICE}"
         raise OptionError(message)
-    return pair
+    return length
 
 
 def _lengths(options: ServeBenchOptions) -> list[tuple[int, int]]:

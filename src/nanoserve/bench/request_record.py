@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from nanoserve.bench.http_stream import RawAnswer
 from nanoserve.bench.load_plan import Kind, PlannedRequest
-from nanoserve.bench.openai_answers import NotOpenAIError, read_chunk, refusal
+from nanoserve.bench.openai_answers import NotOpenAIError, read_chunk, said
 from nanoserve.bench.serve_bench_options import SLO_NAMES
 from nanoserve.bench.sse_events import HttpAnswer, StreamEvent, read_http_answer
 
@@ -156,7 +156,7 @@ def _problem(
         return "no HTTP response" if answer.pieces else "connection closed without an answer"
     if http_answer.status != _OK:
         body = http_answer.body.decode(errors="replace")
-        return f"HTTP {http_answer.status}: {refusal(body)}"
+        return f"HTTP {http_answer.status}: {said(body)}"
     if not http_answer.is_done and record.finish_reason is None:  # some servers send no [DONE]
         return "the stream broke off before its end"
     return None if record.event_times_s else "an answer without tokens"

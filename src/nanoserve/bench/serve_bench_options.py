@@ -12,7 +12,8 @@ Arrivals = Literal["poisson", "constant"]
 PromptFormat = Literal["ids", "text"]
 SLO_NAMES = ("ttft", "tpot", "itl", "e2e")
 DEFAULT_CONCURRENCY = 8
-_MAX_TOKENS = 10**7  # of one request: more than any model's context
+MAX_TOKENS = 10**7  # of one request: more than any model's context
+_MAX_REQUESTS = 10**6  # of one load, which is planned before it is sent
 
 
 def _option(default: Any, text: str) -> Any:
@@ -70,16 +71,16 @@ class ServeBenchOptions:
         parse_range("--output-tokens", self.output_tokens, 2)
         parse_slo(self.slo)
         parse_extra_body(self.extra_body)
-        for flag, count, low in (
-            ("--num-requests", self.num_requests, 1),
-            ("--prefix-tokens", self.prefix_tokens, 0),
-            ("--num-prefixes", self.num_prefixes, 1),
-            ("--concurrency", self.concurrency, 1),
-            ("--intruder-tokens", self.intruder_tokens, 1),
-            ("--num-intruders", self.num_intruders, 1),
+        for flag, count, low, high in (
+            ("--num-requests", self.num_requests, 1, _MAX_REQUESTS),
+            ("--prefix-tokens", self.prefix_tokens, 0, MAX_TOKENS),
+            ("--num-prefixes", self.num_prefixes, 1, _MAX_REQUESTS),
+            ("--concurrency", self.concurrency, 1, _MAX_REQUESTS),
+            ("--intruder-tokens", self.intruder_tokens, 1, MAX_TOKENS),
+            ("--num-intruders", self.num_intruders, 1, _MAX_REQUESTS),
         ):
-            if count is not None and count < low:
-                message = f"{flag} is {count}; it must be at least {low}."
+            if count is not None and not low <= count <= high:
+                message = f"{flag} is {count:,}; it must be from {low} to {high:,}."
                 raise OptionError(message)
         if self.plot is not None and not self.plot.endswith((".png", ".svg")):
             message = f"--plot is {self.plot!r}; its name must end in .png or .svg."
@@ -119,10 +120,10 @@ def parse_range(flag: str, text: str, low: int) -> tuple[int, int]:
     """
     words = [word.strip() for word in text.split("-")]
     numbers = [int(word) if word.isdecimal() and len(word) < 9 else 0 for word in words]
-    if len(numbers) <= 2 and low <= numbers[0] <= numbers[-1] <= _MAX_TOKENS:
+    if len(numbers) <= 2 and low <= numbers[0] <= numbers[-1] <= MAX_TOKENS:
         return numbers[0], numbers[-1]
     message = (
-        f"{flag} is {text!r:.80}; it must be a number from {low} to {_MAX_TOKENS:,}, or two with "
+        f"{flag} is {text!r:.80}; it must be a number from {low} to {MAX_TOKENS:,}, or two with "
         f"a dash between, the smaller first: 64-256."
     )
     raise OptionError(message)
@@ -158,7 +159,7 @@ def parse_extra_body(text: str | None) -> Mapping[str, Any]:
         return {}
     try:
         fields = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         fields = None
     if not isinstance(fields, dict):
         message = f'--extra-body is {text!r:.80}; it must be a JSON object: {{"top_k": 1}}.'

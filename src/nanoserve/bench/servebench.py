@@ -30,16 +30,18 @@ from nanoserve.bench.openai_answers import check_url, first_model
 from nanoserve.bench.request_record import read_record
 from nanoserve.bench.serve_bench_options import ServeBenchOptions, parse_extra_body, parse_slo
 from nanoserve.bench.serve_report import ServeReport
+from nanoserve.bench.server_client import server_client, unreachable
+from nanoserve.bench.server_failures import status_advice
+from nanoserve.bench.sse_events import read_http_answer
 from nanoserve.errors import NanoserveError
 
 Progress = Callable[[], None]
-_TIMEOUT = httpx.Timeout(30.0)
 _TRIAL_TOKENS = 2
 _USAGE: Mapping[str, Any] = {"stream_options": {"include_usage": True}}
 
 
 class BenchError(NanoserveError):
-    """The server cannot be reached, or answered nothing that can be measured."""
+    """The server answered nothing that can be measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +77,13 @@ def run_bench(options: ServeBenchOptions, on_end: Progress = lambda: None) -> Se
 
     Raises:
         OptionError: The URL is no address, or the length file cannot be read.
-        BenchError: No server answers, or no request was answered.
+        ServerUnreachableError: No server answers.
+        BenchError: No request was answered.
         NotOpenAIError: It is another kind of server, or wants a key.
     """
     url = check_url(options.url).removesuffix("/v1")
     headers = key_headers(os.environ)
-    model = options.model or _ask_for_model(url, headers)
+    model = options.model or _ask_for_model(url)
     return asyncio.run(_run(url, headers, model, options, on_end))
 
 
@@ -91,12 +94,12 @@ def num_counted(options: ServeBenchOptions) -> int:
     return len(plan_requests(options)) if options.length_file else options.num_requests
 
 
-def _ask_for_model(url: str, headers: dict[str, str]) -> str:
-    try:
-        return first_model(httpx.get(f"{url}/v1/models", headers=headers, timeout=_TIMEOUT))
-    except httpx.HTTPError as error:
-        message = f"No server answers at {url} ({error}). Start one with `make serve` or `nanoserve serve`, or give --url."
-        raise BenchError(message) from error
+def _ask_for_model(url: str) -> str:
+    with server_client() as client:
+        try:
+            return first_model(client.get(f"{url}/v1/models"))
+        except httpx.HTTPError as error:
+            raise unreachable(url, error) from error
 
 
 async def _run(
@@ -120,7 +123,7 @@ async def _run(
         parse_slo(options.slo),
         intruders[0].send_at_s if intruders else None,
     )
-    _refuse_nothing(report)
+    _refuse_nothing(report, options.url)
     return report
 
 
@@ -130,7 +133,7 @@ async def _find_dialect(
     """Return the first dialect in which the server answers a short request.
 
     Raises:
-        BenchError: It answers in none; the message is what it said to the plainest.
+        BenchError: It does not answer, or in none; the message is what it said to the plainest.
     """
     prompt = plan_requests(options)[0].prompt
     trial = PlannedRequest(prompt[:8], 8, _TRIAL_TOKENS)
@@ -140,9 +143,16 @@ async def _find_dialect(
         target = Target(base.address, base.headers, fields, dialect.length_fields, base.timeout_s)
         answer = await target.send(trial)
         error = read_record(trial, answer, answer.sent_s).error
+        if answer.problem is not None and not answer.pieces:
+            message = f"The server at {options.url} does not answer: {error}. Check the address and its port."
+            raise BenchError(message)
         if error is None or not error.startswith("HTTP 4"):
             return dialect, target
-    message = f"The server at {options.url} refuses every request: {error}"
+    http_answer = read_http_answer(answer.pieces)
+    status = 400 if http_answer is None else http_answer.status
+    advice = status_advice(status, has_key=bool(base.headers)) or "Check --model and --extra-body."
+    error = str(error).removesuffix(".")
+    message = f"The server at {options.url} refuses every request: {error}. {advice}"
     raise BenchError(message)
 
 
@@ -163,9 +173,10 @@ def load_line(options: ServeBenchOptions) -> str:
     return f"{options.num_requests} requests, {at_once} at once, {lengths}"
 
 
-def _refuse_nothing(report: ServeReport) -> None:
+def _refuse_nothing(report: ServeReport, url: str) -> None:
     if report.answered:
         return
     error, count = report.errors.most_common(1)[0]
-    message = f"No request was answered; {count} of {report.errors.total()} failed so: {error}"
+    error = error.removesuffix(".")
+    message = f"The server at {url} answered no request; {count} of {report.errors.total()} failed so: {error}. Its log says why."
     raise BenchError(message)

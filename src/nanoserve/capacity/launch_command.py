@@ -15,6 +15,9 @@ from nanoserve.spec.quant_spec import WeightFormat
 Flags = list[str]
 
 # What vLLM and SGLang quantise while they load; other formats need a checkpoint that has them.
+# Until then vLLM had no command of its own: pull request 5090, in 0.5.2; the rules change in 0.5.4.
+_SERVE_SINCE = (0, 5, 4)
+_BEFORE_SERVE = ["python", "-m", "vllm.entrypoints.openai.api_server", "--model"]
 _ONLINE = {"fp8": "fp8", "bnb-4bit": "bitsandbytes"}
 
 
@@ -51,7 +54,8 @@ def _is_half(stored: WeightFormat) -> bool:
 
 
 def _vllm(query: PlanQuery, choices: PlanChoices, max_model_len: int, max_num_seqs: int) -> Flags:
-    flags = ["vllm", "serve", query.model.path or query.model.name]
+    start = ["vllm", "serve"] if query.profile.since >= _SERVE_SINCE else _BEFORE_SERVE
+    flags = [*start, query.model.path or query.model.name]
     flags += _ranks("--tensor-parallel-size", "--pipeline-parallel-size", choices)
     flags += ["--max-model-len", str(max_model_len), "--max-num-seqs", str(max_num_seqs)]
     if query.max_num_batched_tokens is not None:

@@ -28,6 +28,7 @@ _MOST_PAIRS = 3
 _WEIGHTS: dict[str, tuple[str, ...]] = {"llama.cpp": ("Q8_0", "Q4_K_M")}
 _ANY_WEIGHTS = ("fp8", "awq")
 # Keys and values in 8 bits, as each engine spells them; others have none.
+_EIGHT_BITS_SINCE = (0, 5, 4)  # the first rules that hold for no release without
 _KV = {"vllm": ("fp8",), "sglang": ("fp8",), "tensorrt-llm": ("fp8",), "llama.cpp": ("q8_0",)}
 
 
@@ -81,7 +82,14 @@ def remedies(plan: PlanAnswer) -> tuple[Remedy, ...]:
 def kv_spellings(query: PlanQuery) -> tuple[str, ...]:
     """Return how the engine is asked for keys and values in 8 bits, most bits first."""
     engine = query.profile.engine
-    return own_kv_names(query.gpu) if engine == "nanoserve" else _KV[engine]
+    if engine == "nanoserve":
+        return own_kv_names(query.gpu)
+    return () if _is_before_eight_bits(query) else _KV[engine]
+
+
+def _is_before_eight_bits(query: PlanQuery) -> bool:
+    """Whether vLLM may not have fp8 yet: its cache has since 0.4.1, weights since 0.4.3."""
+    return query.profile.engine == "vllm" and query.profile.since < _EIGHT_BITS_SINCE
 
 
 def coarser_weights(plan: PlanAnswer) -> tuple[str, ...]:
@@ -93,6 +101,8 @@ def coarser_weights(plan: PlanAnswer) -> tuple[str, ...]:
     names = _WEIGHTS.get(engine, _ANY_WEIGHTS)
     if engine == "nanoserve":
         names = own_weight_names(gpu)
+    if _is_before_eight_bits(plan.query):
+        names = tuple(name for name in names if name != "fp8")
     spelled = tuple("int8" if name == "fp8" and not gpu.has_fp8_units else name for name in names)
     stored = plan.choices.weight_format.bits_per_weight()
     return tuple(

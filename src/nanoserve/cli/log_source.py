@@ -8,7 +8,7 @@ from typing import BinaryIO
 from urllib.parse import SplitResult, urlsplit
 
 from nanoserve.bench.client_key import key_headers
-from nanoserve.error_reasons import reason_of
+from nanoserve.bench.server_failures import connection_failure, status_advice
 from nanoserve.errors import OptionError
 from nanoserve.explain.log_text import MAX_BYTES
 
@@ -58,13 +58,9 @@ def read_metrics_page(url: str) -> str:
         response = connection.getresponse()
         content = response.read(_MAX_PAGE_BYTES)
     except (OSError, http.client.HTTPException) as error:
-        message = (
-            f"{url} cannot be read: {reason_of(error)}. Is the server there, and its port right?"
-        )
+        failure = connection_failure(error)
+        message = f"{url} cannot be read: {failure.reason}. {failure.advice}"
         raise OptionError(message) from error
-    except ValueError:  # it quotes the key
-        message = "The key in NANOSERVE_API_KEY cannot be sent: it is not printable ASCII."
-        raise OptionError(message) from None
     finally:
         connection.close()
     if response.status != http.client.OK:
@@ -74,14 +70,10 @@ def read_metrics_page(url: str) -> str:
 
 def _refused(url: str, response: http.client.HTTPResponse, *, has_key: bool) -> OptionError:
     """Return the error of a page that is not given, and what to do about it."""
-    answered = f"{url} answers {response.status} {response.reason}"
-    if response.status != http.client.UNAUTHORIZED:
-        advice = "Give the server's metrics page, or paste it into a file."
-    elif has_key:
-        advice = "It refuses the key in NANOSERVE_API_KEY: put there one that it was started with."
-    else:
-        advice = "It wants an API key: put it into NANOSERVE_API_KEY."
-    return OptionError(f"{answered}. {advice}")
+    status, retry_after = response.status, response.getheader("retry-after")
+    advice = status_advice(status, has_key=has_key, retry_after=retry_after)
+    advice = advice or "Give the server's metrics page, or paste it into a file."
+    return OptionError(f"{url} answers {status} {response.reason}. {advice}")
 
 
 def _loopback(url: str) -> SplitResult:

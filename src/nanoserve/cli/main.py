@@ -1,8 +1,6 @@
 """`nanoserve`: the command line. Sub-commands import what they need when they are called."""
 
-import errno
 import gc
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,11 +9,11 @@ import typer
 from nanoserve import __version__
 from nanoserve.bench.boot_bench_options import BootBenchOptions
 from nanoserve.bench.serve_bench_options import ServeBenchOptions
+from nanoserve.cli.command_run import run_command
 from nanoserve.cli.compare_options import VARIED, CompareOptions
 from nanoserve.cli.option_flags import accepts_options, number_option, pick_options
 from nanoserve.cli.plan_options import PlanOptions, SearchOptions
-from nanoserve.error_reasons import reason_of
-from nanoserve.errors import NanoserveError, OptionError
+from nanoserve.errors import OptionError
 from nanoserve.options import DEFAULT_MODEL, EngineOptions, ServerOptions
 
 ModelArgument = Annotated[
@@ -288,13 +286,4 @@ def describe(
 
 def main() -> None:
     """Run the command line; an error we know is one message and its exit code."""
-    try:
-        app()
-    except NanoserveError as error:
-        print(f"nanoserve: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EIO):
-            raise
-        print(f"nanoserve: what is printed cannot be written: {reason_of(error)}", file=sys.stderr)
-        sys.exit(NanoserveError.exit_code)
+    run_command(app)

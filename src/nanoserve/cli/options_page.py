@@ -25,6 +25,7 @@ _EXIT_CODES = """## Exit codes
 | 3 | the model cannot be read or is not supported |
 | 4 | the plan does not fit in memory |
 | 5 | a boot stage failed |
+| 130, 143, 129 | Ctrl-C, SIGTERM or SIGHUP ended it before it served; nothing is left half-written |
 """
 
 

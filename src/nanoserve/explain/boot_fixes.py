@@ -8,7 +8,7 @@ shorten or halve, then those that slow down or take another card.
 import math
 from collections.abc import Callable
 
-from nanoserve.explain.boot_outcome import OutcomeKind, name_outcome
+from nanoserve.explain.boot_outcome import MANY_OTHERS, OutcomeKind, name_outcome
 from nanoserve.explain.engine_flags import engine_flag
 from nanoserve.explain.logged_boot import LoggedBoot
 from nanoserve.explain.offload_fixes import (
@@ -123,6 +123,17 @@ def _make_others_leave(boot: LoggedBoot) -> Fix | None:
     return Fix("stop other processes on the GPU", effect, missing)
 
 
+def _what_others_count_for(boot: LoggedBoot) -> Fix | None:
+    """Free what others hold, where the engine took it for its own, as vLLM 0.6.4 does."""
+    if boot.total_bytes is None or boot.free_bytes is None or boot.non_torch_bytes is None:
+        return None
+    others = boot.total_bytes - boot.free_bytes
+    if others < MANY_OTHERS * boot.total_bytes or boot.non_torch_bytes < others / 2:
+        return None
+    effect = f"{format_bytes(others)} that others hold come off the pool"
+    return Fix("stop other processes on the GPU", effect, others)
+
+
 def _as_many_as_have_a_state(boot: LoggedBoot) -> Fix | None:
     fitting = boot.error.fitting_seqs if boot.error is not None else None
     change = engine_flag(boot.engine, "slots", fitting)
@@ -141,7 +152,13 @@ _MAKERS: dict[OutcomeKind, tuple[_Maker, ...]] = {
         no_estimate,
         twice_the_gpus,
     ),
-    "no room for pool": (more_of_the_device, smaller_step, no_estimate, twice_the_gpus),
+    "no room for pool": (
+        _what_others_count_for,
+        more_of_the_device,
+        smaller_step,
+        no_estimate,
+        twice_the_gpus,
+    ),
     "weights do not fit": (fewer_layers,),
     "step does not fit": (smaller_pass,),
     "capture out of headroom": (_less_of_the_device, _half_the_rows, _no_recording),

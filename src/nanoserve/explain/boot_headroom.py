@@ -6,7 +6,7 @@ Works on the log's own figures, and says nothing where they do not reach.
 from collections.abc import Callable
 
 from nanoserve.capacity.engine_defaults import default_batch
-from nanoserve.explain.engine_flags import engine_flag
+from nanoserve.explain.engine_flags import eight_bit_flag, engine_flag
 from nanoserve.explain.logged_boot import LoggedBoot
 from nanoserve.explain.pool_fixes import device_bytes, most_utilization, profile_of_boot
 from nanoserve.explain.pool_sum import PoolSum, pool_sum
@@ -113,7 +113,7 @@ def _slots(boot: LoggedBoot) -> int | None:
 
 
 def _eight_bit_cache(boot: LoggedBoot, pool: PoolSum) -> Fix | None:
-    change = engine_flag(boot.engine, "eight bits")
+    change = eight_bit_flag(boot.engine, boot.version)
     tokens = boot.tokens or pool.tokens
     if change is None or not tokens or boot.kv_cache_dtype not in SIXTEEN_BIT:
         return None

@@ -69,7 +69,7 @@ _BROKEN_LINES: dict[OutcomeKind, str] = {
     "out of memory while serving": "activations",
 }
 _SERVES_LESS = ("sglang", "tensorrt-llm", "llama.cpp")  # than one longest request, unrefused
-_MANY_OTHERS = 0.05  # share of a card that is more than a desktop or a monitor holds
+MANY_OTHERS = 0.05  # share of a card that is more than a desktop or a monitor holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def _others_are_in_the_way(boot: LoggedBoot, error: LoggedError) -> bool:
     if error.others_bytes is None or error.need_bytes is None or boot.total_bytes is None:
         return False
     would_do = error.need_bytes <= (error.have_bytes or 0) + error.others_bytes
-    return would_do and error.others_bytes > _MANY_OTHERS * boot.total_bytes
+    return would_do and error.others_bytes > MANY_OTHERS * boot.total_bytes
 
 
 def _weights_exceed_room(boot: LoggedBoot) -> bool:
@@ -194,11 +194,22 @@ def _is_crowded(boot: LoggedBoot) -> bool:
 
 def _reason(kind: OutcomeKind, boot: LoggedBoot) -> str:
     """Return one or more sentences with the numbers that the log gives."""
-    return " ".join(filter(None, (_SENTENCES[kind], _numbers(boot), _addition(kind, boot))))
+    sentence = _sentence(kind, boot)
+    return " ".join(filter(None, (sentence, _numbers(kind, boot), _addition(kind, boot))))
 
 
-def _numbers(boot: LoggedBoot) -> str:
+def _sentence(kind: OutcomeKind, boot: LoggedBoot) -> str:
+    if kind == "ok" and not boot.is_ready:
+        return "The pool was sized, and nothing had failed where the log ends."
+    if kind == "step does not fit" and boot.engine == "llama.cpp":
+        return "Memory ran out for the compute buffers, beside weights and cache."
+    return _SENTENCES[kind]
+
+
+def _numbers(kind: OutcomeKind, boot: LoggedBoot) -> str:
     error = boot.error
+    if kind == "memory changed while measuring":
+        return _free_twice(error)
     if error is not None and error.need_bytes is not None and error.have_bytes is not None:
         need, have = format_bytes(error.need_bytes), format_bytes(error.have_bytes)
         return f"{need} was needed and {have} was there."
@@ -209,6 +220,16 @@ def _numbers(boot: LoggedBoot) -> str:
     if boot.pool_bytes is not None:
         return f"The KV pool came to {format_bytes(boot.pool_bytes)}."
     return ""
+
+
+def _free_twice(error: LoggedError | None) -> str:
+    """Return what was free before and after a profile, where the engine says both."""
+    if error is None or error.need_bytes is None or error.have_bytes is None:
+        return ""
+    before, after = format_bytes(error.have_bytes), format_bytes(error.need_bytes)
+    if before == after:
+        return f"{before} was free before and after: none was freed, and none was seen taken."
+    return f"{before} was free before it and {after} after."
 
 
 def _addition(kind: OutcomeKind, boot: LoggedBoot) -> str:
@@ -234,7 +255,7 @@ _SENTENCES: dict[OutcomeKind, str] = {
     "capture out of headroom": "Memory ran out while steps were recorded.",
     "free memory below utilization": "Less memory was free at the start than the engine asks for.",
     "others hold the memory": "An allocation failed while other processes held much of the card.",
-    "memory changed while measuring": "Another process freed or took memory during the profile.",
+    "memory changed while measuring": "The engine did not find the free memory it expects.",
     "too many requests for state": "More requests at once are asked for than have a state.",
     "out of memory while serving": "Memory ran out after the server had started.",
     "out of memory": "Memory of the card ran out; the log does not say during what.",

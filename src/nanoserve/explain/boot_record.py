@@ -63,55 +63,46 @@ def boot_of_record(record: Mapping[str, Any]) -> LoggedBoot:
     )
 
 
-_OUT_OF_MEMORY = r"out of memory|\boom\b|allocation failed|failed to allocate|tried to allocate"
-_ACCOUNTS: tuple[tuple[str, ErrorKind, Stage], ...] = (  # asked in this order
+_OUT_OF_MEMORY = r"out of memory|\boom\b|alloc\w* fail|fail\w* to alloc|tried to alloc|malloc fail"
+_CAPTURE = r"captur|graph|record(ing|ed)|warm\w*.?up"
+_WEIGHTS = r"\bload|(creat\w*|init\w*) (the )?(weights|model)|(weights?|model) init"
+_POOL = r"\bkv|_kv|cache|pool"
+_LENGTH = r"\bcontext|len(gth)?\b|token|request|sequence"
+_NOTHING = (
+    r"\b(no|nothing|none|zero|without|negative)\b|(?<![\d.,])0\b(?![.,]\d)|below zero|[\s=(]-\d"
+)
+_MORE = (
+    r"exceed|(larger|longer|more|bigger) than|too (small|large|long|big|little)|[<>]|\bvs\b|not enough"
+    r"|\bfit\b|\bneed|available|requir|\bonly\b|holds?\b|suggest|estimate|can ?no?t|can't"
+)
+# Asked in this order: what ran out, and of the rest what was refused.
+_ACCOUNTS: tuple[tuple[str, ErrorKind, Stage | None], ...] = (
+    (rf"(?=.*({_OUT_OF_MEMORY}))(?=.*({_CAPTURE}))", "out of memory", "capture"),
+    (rf"(?=.*({_OUT_OF_MEMORY}))(?=.*({_WEIGHTS}))", "out of memory", "weights"),
+    (rf"(?=.*({_OUT_OF_MEMORY}))(?=.*({_POOL}))", "out of memory", "pool"),
+    (_OUT_OF_MEMORY, "unclear", None),
+    (r"(mamba|state)\b.{0,20}\b(block|slot)s?\b", "too many requests for state", "pool"),
+    (r"(captur\w*|graphs?) (needs?|needed|wants?) ", "out of memory", "capture"),
     (
-        r"refused.{0,40}\bfree\b|\bfree\b.{0,20}(<|less than|below)",
+        rf"(?!.*({_POOL}|\bcontext|token))(?=.*\bfree\b)"
+        r"(?=.*(<|less than|below|refus|not enough|desired|request|want))",
         "free memory below utilization",
         "start",
     ),
-    (rf"(?=.*(captur|graph))(?=.*({_OUT_OF_MEMORY}))", "out of memory", "capture"),
-    (rf"(?=.*\bload)(?=.*({_OUT_OF_MEMORY}))", "out of memory", "weights"),
     (
-        r"(weights|model)\b.{0,40}\b(do|does|did) not fit (on|in|into) (the |one |a |this )?[^k]"
-        r"|model (is )?too (large|big)",
-        "out of memory",
-        "weights",
-    ),
-    (
-        rf"(?=.*(kv cache|pool|cache block|gpu_cache))(?=.*({_OUT_OF_MEMORY}))",
-        "out of memory",
-        "pool",
-    ),
-    (
-        r"zero blocks|blocks:? (is |= ?)?0\b|\b0 (\w+ )?blocks|no (kv )?(cache )?blocks"
+        rf"(?=.*({_NOTHING}))(?=.*({_POOL}|block|token))|blocks is positive|mem.fraction.static"
         r"|(no|not enough) (available )?memory (left )?for (the )?(kv )?cache",
         "no room for pool",
         "pool",
     ),
     (
-        r"negative|blocks is positive|mem.fraction.static|(cache|pool)\b.{0,20}\s-\d",
-        "no room for pool",
-        "pool",
+        rf"(?!.*({_POOL}|{_LENGTH}|budget))(?=.*(weights|model))"
+        rf"(?=.*(not fit|{_MORE}|\bon (a |an |the |one )?\d))",
+        "out of memory",
+        "weights",
     ),
     (
-        r"(needs|needed|requires|required).{0,60}\b(available|free|has|have|only|there)\b",
-        "request larger than pool",
-        "pool",
-    ),
-    (
-        r"(exceeds|larger than|longer than|more than).{0,40}(cacheable|available|stored|cache|pool)",
-        "request larger than pool",
-        "pool",
-    ),
-    (
-        r"\b(does|do) not fit\b.{0,20}(kv|cache|pool)|(kv|cache|pool)\b.{0,20}\bholds? (only )?\d",
-        "request larger than pool",
-        "pool",
-    ),
-    (
-        r"\b(max\w*|suggest\w*|estimate\w*)\b.{0,30}\blen\w*\b.{0,10}\d|estimated? .{0,12}\d"
-        r"|max\S* (seq|model)?\S* ?len\w*.{0,40}(exceed|larger|>)",
+        rf"(?=.*({_POOL}|{_LENGTH}|\d gib|\d{{4}}))(?=.*({_MORE}))",
         "request larger than pool",
         "pool",
     ),

@@ -2,8 +2,10 @@
 
 from fractions import Fraction
 
+from nanoserve.capacity.engine_profile import version_numbers
 from nanoserve.spec.kv_format import find_kv_format
 
+_NOT_OLDER = ""
 _HEAD_DIM = 256  # whole blocks of every format
 
 _FLAGS = {
@@ -60,6 +62,27 @@ def engine_flag(engine: str | None, option: str, value: float | None = None) -> 
     """
     pattern = _FLAGS[engine or "vllm"].get(option)
     return None if pattern is None else pattern.format(value)
+
+
+# Before which release the flag was spelled otherwise, or was not there. Source: vLLM pull
+# requests 2279 (0.3.0: `auto` and `fp8_e5m2`) and 3290 (0.4.1: `fp8`); SGLang's server_args.py.
+_EIGHT_BITS_BEFORE: dict[str, tuple[tuple[tuple[int, ...], str | None], ...]] = {
+    "vllm": (((0, 3), None), ((0, 4, 1), "--kv-cache-dtype fp8_e5m2")),
+    "sglang": (((0, 3), None), ((0, 4, 2), "--kv-cache-dtype fp8_e5m2")),
+}
+
+
+def eight_bit_flag(engine: str | None, version: str | None) -> str | None:
+    """Return the option that stores keys and values in 8 bits; None where the release has none.
+
+    Args:
+        engine: As for `engine_flag`.
+        version: As logged; one that is not known counts as the newest.
+    """
+    numbers = None if version is None else version_numbers(version)
+    before = _EIGHT_BITS_BEFORE.get(engine or "vllm", ()) if numbers is not None else ()
+    older = next((flag for release, flag in before if (numbers or ()) < release), _NOT_OLDER)
+    return engine_flag(engine, "eight bits") if older == _NOT_OLDER else older
 
 
 def eight_bit_share(engine: str | None) -> Fraction | None:

@@ -138,14 +138,15 @@ def explain_boot(
         for row in budget_rows(boot)
     )
     fixes = suggest_headroom(boot) if outcome.is_healthy else suggest_fixes(boot)
-    lacking = (LACKING,) if outcome.is_for_memory and not fixes else ()
+    is_helped_by_figures = outcome.kind != "memory changed while measuring"
+    is_lacking = outcome.is_for_memory and not fixes and is_helped_by_figures
     return Explanation(
         boot,
         outcome,
         log.line_at(boot.error.position) if boot.error is not None else None,
         rows,
         fixes,
-        (*assumed, *boot_notes(boot, outcome), *lacking),
+        (*assumed, *boot_notes(boot, outcome), *((LACKING,) if is_lacking else ())),
         load,
     )
 

@@ -30,6 +30,11 @@ _PLANNABLE: tuple[OutcomeKind, ...] = (
 )
 _EIGHT_BIT_WEIGHTS = {"vllm": "--quantization fp8", "sglang": "--quantization fp8"}
 _MOST_DOUBLINGS = 4
+_CONTRADICTED = (
+    ". So as logged it should have started: something that neither the log nor the plan shows took "
+    "memory, as other processes, images, adapters or more slots do, and no change can be planned "
+    "until that is known."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,8 @@ def with_plan(explanation: Explanation, model: PlannedModel, gpu: GpuSpec) -> Ex
     known = {_flag(fix) for fix in explanation.fixes}
     fixes = (*explanation.fixes, *(fix for fix in planned if _flag(fix) not in known))
     note = f"A plan of {model.name} on {gpu.name} says: {plan.verdict}. {plan.reason}"
+    if explanation.outcome.kind in _PLANNABLE and _holds_a_request(plan):
+        note += _CONTRADICTED
     kept = (one for one in explanation.notes if not (fixes and one == LACKING))
     return replace(explanation, fixes=fixes, notes=(*kept, note))
 
@@ -82,8 +89,11 @@ def _query(boot: LoggedBoot, model: PlannedModel, gpu: GpuSpec) -> PlanQuery:
 
 
 def _fixes(explanation: Explanation, query: PlanQuery, plan: PlanAnswer) -> Iterator[Fix]:
-    """Yield changes under which a plan holds one longest request, the gentlest first."""
-    if explanation.outcome.kind not in _PLANNABLE:
+    """Yield changes under which a plan holds one longest request, the gentlest first.
+
+    None where it holds one as logged: the boot failed of something that the plan lacks.
+    """
+    if explanation.outcome.kind not in _PLANNABLE or _holds_a_request(plan):
         return
     for variant in (*_lighter(query, plan), *_more_gpus(query)):
         if variant.change is None:
@@ -100,10 +110,11 @@ def _lighter(query: PlanQuery, plan: PlanAnswer) -> Iterator[_Variant]:
     if 0 < plan.longest_fit < plan.max_model_len:
         shorter = replace(query, max_model_len=plan.longest_fit)
         yield _Variant(engine_flag(engine, "length", plan.longest_fit), shorter)
-    for kv in kv_spellings(query)[:1]:
+    eight_bits = kv_spellings(query)
+    for kv in eight_bits[:1]:
         yield _Variant(engine_flag(engine, "eight bits"), replace(query, kv_cache_dtype=kv))
     flag = _EIGHT_BIT_WEIGHTS.get(engine)
-    if plan.choices.weight_format.name in ("bf16", "fp16"):
+    if eight_bits and plan.choices.weight_format.name in ("bf16", "fp16"):
         yield _Variant(flag, replace(query, weight_format=find_weight_format("fp8")))
 
 

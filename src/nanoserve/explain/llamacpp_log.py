@@ -24,6 +24,8 @@ from nanoserve.explain.log_patterns import (
     sized,
 )
 from nanoserve.explain.logged_boot import Findings, LoggedError
+from nanoserve.explain.ollama_lines import SIGNS as OLLAMA_SIGNS
+from nanoserve.explain.ollama_lines import add_ollama_buffers
 from nanoserve.units import MIB
 
 _SIGNS = (
@@ -70,6 +72,7 @@ _SIGNS = (
     "source=sched.go",
     "source=server.go",
     "requires more system memory",
+    *OLLAMA_SIGNS,
 )
 _PREFIXES = re.compile(
     r"(?<![\d.])0\.00\.000\.000\s[IWED]|ollama|llama\.cpp|llama-server|llama-cpp|llamacpp"
@@ -113,7 +116,7 @@ _LINES = (
     ),
 )
 _BUFFER = re.compile(  # the first versions left `model` out
-    r"(?P<device>[\w.+-]{2,24}) (?:(?P<kind>model|KV|RS|compute) )?buffer size = "
+    r"(?<![\w.+-])(?!(?:in|out)put )(?P<device>[\w.+-]{2,24}) (?:(?P<kind>model|KV|RS|compute) )?buffer size = "
     r"(?P<mib>[\d.]{1,12}) MiB"
 )
 _BUFFER_FIELDS = {
@@ -124,6 +127,9 @@ _BUFFER_FIELDS = {
     "compute": "activation_bytes",
 }
 _FREE = re.compile(r"- (\d{2,7}) MiB free")
+_DEVICE = re.compile(  # of the newest; the host is listed beside the cards
+    r"- {1,4}(?!CPU)\w{3,12} {0,9}: .{1,80}?\((\d{2,7}) MiB, (\d{2,7}) MiB free\)"
+)
 _TOTAL = re.compile(r"(?<!Total )VRAM: (\d{2,7}) MiB")
 _NEEDED = re.compile(r"allocating ([\d.]{1,12}) MiB on device")
 _ASKED_BYTES = re.compile(r"buffer of size (\d{6,15})\b")
@@ -146,6 +152,7 @@ _SPECIFIC = (
     ErrorPattern("unable to fit model into system memory", "host memory", None, "weights"),
     ErrorPattern("model requires more system memory", "host memory", _SYSTEM, "weights"),
     ErrorPattern("Insufficient Memory (0000", "out of memory"),
+    ErrorPattern("memory layout cannot be allocated", "out of memory"),
     ErrorPattern("unknown model architecture", "unsupported", None, "start"),
     ErrorPattern("error: invalid argument", "option", None, "start"),
 )
@@ -165,6 +172,10 @@ _HINTS = (
     ErrorPattern("exiting due to model loading error", "unclear"),
 )
 _MALLOC = ErrorPattern("cudaMalloc failed: out of memory", "out of memory")
+_RETRIES = (
+    "allocation failed, retrying without pipeline parallelism",
+    "model layout did not fit, applying backoff",
+)
 _STAGE_MARKS = (
     StageMark("load_tensors:", "weights"),
     StageMark("llama_context:", "pool"),
@@ -183,6 +194,7 @@ def _add_buffers(text: str, findings: Findings) -> None:
     """Add the sums of buffers, and of what the cards had and had free."""
     for name, (num_bytes, position) in _buffers(text).items():
         findings.put(name, num_bytes, "last", position)
+    add_ollama_buffers(text, findings)
     for name, anchor, regex in (
         ("free_bytes", "MiB free", _FREE),
         ("total_bytes", "VRAM:", _TOTAL),
@@ -191,6 +203,12 @@ def _add_buffers(text: str, findings: Findings) -> None:
         if found:
             findings.put(name, sum(size for size, _ in found) * MIB, "first", found[0][1])
             findings.put("num_devices", len(found), "first")
+    devices = list(_DEVICE.finditer(text))
+    for name, group in (("total_bytes", 1), ("free_bytes", 2)):
+        if devices:
+            size = sum(int(device[group]) for device in devices) * MIB
+            findings.put(name, size, "first", devices[0].start())
+            findings.put("num_devices", len(devices), "first")
 
 
 def _buffers(text: str) -> dict[str, tuple[int, int]]:
@@ -224,6 +242,20 @@ def _around(text: str, anchor: str, regex: re.Pattern[str]) -> Iterator[tuple[in
             yield int(match[1]), position
 
 
+def _amend_error(text: str, error: LoggedError) -> LoggedError:
+    return _add_stage(text, _add_need(text, error))
+
+
+def _add_stage(text: str, error: LoggedError) -> LoggedError:
+    """Add what memory was for: where a backend speaks first, the next lines say it."""
+    if error.kind != "out of memory" or error.stage is not None or error.position is None:
+        return error
+    end = error.position + _BEFORE_CHARS
+    found = ((text.find(one.anchor, error.position, end), one.stage) for one in _SPECIFIC)
+    named = [(place, stage) for place, stage in found if place >= 0 and stage is not None]
+    return replace(error, stage=min(named)[1]) if named else error
+
+
 def _add_need(text: str, error: LoggedError) -> LoggedError:
     """Add what was asked for: it stands in the line before the one that says for what."""
     start = max(0, (error.position or 0) - _BEFORE_CHARS)
@@ -242,9 +274,9 @@ LLAMACPP_LOG = LogFormat(
     start="llama_model_loader: loaded meta data",
     ready=_READY,
     lines=_LINES,
-    marks=BootMarks(_SPECIFIC, _STAGE_MARKS, (), (_MALLOC, *_HINTS)),
+    marks=BootMarks(_SPECIFIC, _STAGE_MARKS, (), (_MALLOC, *_HINTS), _RETRIES),
     prefixes=_PREFIXES,
     paths=_PATHS,
     add_figures=_add_buffers,
-    amend_error=_add_need,
+    amend_error=_amend_error,
 )

@@ -7,7 +7,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from nanoserve.explain.log_errors import BootMarks, find_error, find_hint, total_of_failure
+from nanoserve.explain.log_errors import (
+    BootMarks,
+    find_error,
+    find_hint,
+    total_of_failure,
+    without_retried,
+)
 from nanoserve.explain.log_patterns import LinePattern, find_figures
 from nanoserve.explain.log_text import PlainLog
 from nanoserve.explain.log_troubles import TROUBLES, ending_error, raised_error
@@ -82,13 +88,14 @@ def read_log(log: LogFormat, text: str) -> LoggedBoot:
     total, position = total_of_failure(text)
     findings.put("total_bytes", total, "first", position)
     is_ready = any(sign in text for sign in log.ready)
-    error = find_error(text, log.marks)
+    tried = without_retried(text, log.marks)
+    error = find_error(tried, log.marks)
     if is_ready and error is not None and error.stage != "serving":
         error = None
     if error is None and not is_ready:
-        error = other_error(text, log.marks)
+        error = other_error(tried, log.marks)
     if error is not None:
-        error = log.amend_error(text, error)
+        error = log.amend_error(tried, error)
     return findings.complete(LoggedBoot(engine=log.engine, is_ready=is_ready, error=error))
 
 

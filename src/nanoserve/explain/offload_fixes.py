@@ -56,7 +56,10 @@ def half_the_cache(boot: LoggedBoot) -> Fix | None:
     held = math.floor(need * share)
     if held > _FILL * room:
         return None
-    effect = f"the cache takes {format_bytes(held)} of {format_bytes(room)}"
+    effect = (
+        f"the cache takes {format_bytes(held)} of {format_bytes(room)}; values in 8 bits need "
+        "flash attention"
+    )
     return Fix(change, effect, need - held)
 
 

@@ -13,7 +13,7 @@ from nanoserve.capacity.engine_profile import (
     profile_of,
     version_numbers,
 )
-from nanoserve.explain.engine_flags import engine_flag
+from nanoserve.explain.engine_flags import eight_bit_flag, engine_flag
 from nanoserve.explain.logged_boot import DEFAULT_BLOCK_SIZE, LoggedBoot
 from nanoserve.explain.pool_sum import PoolSum, pool_sum
 from nanoserve.explain.suggested_fix import MAX_UTILIZATION, SIXTEEN_BIT, STEP, Fix
@@ -94,7 +94,7 @@ def _fitting_len(boot: LoggedBoot, pool: PoolSum | None) -> int | None:
 def eight_bit_cache(boot: LoggedBoot) -> Fix | None:
     """Halve what a request takes, where keys and values have 16 bits and half of it fits."""
     pool = pool_sum(boot)
-    change = engine_flag(boot.engine, "eight bits")
+    change = eight_bit_flag(boot.engine, boot.version)
     if change is None or pool is None or boot.kv_cache_dtype not in SIXTEEN_BIT:
         return None
     after = pool.with_half_cache()

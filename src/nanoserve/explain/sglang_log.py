@@ -39,6 +39,10 @@ _SIGNS = (
     "token usage:",
     "alloc_req_slots",
     "--max-running-requests",
+    "larger than the profiled value",
+    "Prefill out of memory. ",
+    "Decode out of memory. ",
+    "The memory capacity is unbalanced",
     "Rank 0: load weight",
     "router init state:",
 )
@@ -110,6 +114,9 @@ _POOL_LINES = (
         "KV Cache is allocated", rf"KV size: {NUMBER}\s?GB", Figure("pool_bytes", gib, "max")
     ),
 )
+_SLIDING = re.compile(r"full_layer_tokens=(\d{1,12}), swa_layer_tokens=(\d{1,12})")
+_POOL = re.compile(rf"#tokens: {NUMBER}, K(?: size)?:? {NUMBER}\s?GB, V(?: size)?:? {NUMBER}\s?GB")
+_STATE = re.compile(rf"conv_state size: {NUMBER}\s?GB, ssm_state size: {NUMBER}\s?GB")
 _SERVING = re.compile(r"out of memory\. (?:Try to lower|This should)")
 _NEGATIVE = re.compile(r"profiled value -\d")
 _NO_ROOM = re.compile(r"within the available (?P<have_bytes>[\d.]{1,12} Gi?B)")
@@ -182,19 +189,49 @@ _TRACE_MARKS = (
 
 def _add_pool(text: str, findings: Findings) -> None:
     """Sum keys and values, and take weights from what was free before and after them."""
+    _add_weights(findings)
     parts = Findings()
     find_figures(text, _POOL_LINES, parts)
+    if (sliding := _SLIDING.search(text)) is not None:
+        findings.put("pool_bytes", _bytes_of_both(text, sliding), "last", sliding.start())
+        return
     keys, values = parts.values.get("key_bytes"), parts.values.get("value_bytes")
     if isinstance(keys, int) and isinstance(values, int):
-        findings.put("pool_bytes", keys + values, "last", parts.positions["key_bytes"])
+        size = keys + values + _state_bytes(text)
+        findings.put("pool_bytes", size, "last", parts.positions["key_bytes"])
     else:
         findings.put(
             "pool_bytes", parts.values.get("pool_bytes"), "last", parts.positions.get("pool_bytes")
         )
+
+
+def _add_weights(findings: Findings) -> None:
+    """Take weights from what was free before and after them, or what was free from those two."""
     before, after = findings.values.get("free_bytes"), findings.values.get("loaded_free_bytes")
-    if isinstance(before, int) and isinstance(after, int):
-        position = findings.positions["loaded_free_bytes"]
+    if not isinstance(after, int):
+        return
+    position = findings.positions["loaded_free_bytes"]
+    if isinstance(before, int):
         findings.put("weight_bytes", before - after, "first", position)
+    elif isinstance(weights := findings.values.get("weight_bytes"), int):
+        findings.put("free_bytes", after + weights, "first", position)
+
+
+def _state_bytes(text: str) -> int:
+    """Return what a rank sets aside for recurrent layers: as much a part of the pool as keys."""
+    found = _STATE.search(text)
+    return 0 if found is None else sum(gib(size) or 0 for size in found.groups())
+
+
+def _bytes_of_both(text: str, sliding: re.Match[str]) -> int | None:
+    """Sum the pools of full and of sliding layers, which each rank prints on a line of its own.
+
+    Source: SGLang `memory_pool.py`, `SWAKVPool`.
+    """
+    counts = {count(group) for group in sliding.groups()}
+    pools = {match.groups() for match in _POOL.finditer(text) if count(match[1]) in counts}
+    sizes = [gib(size) or 0 for _, keys, values in pools for size in (keys, values)]
+    return sum(sizes) or None
 
 
 SGLANG_LOG = LogFormat(

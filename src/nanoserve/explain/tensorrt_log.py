@@ -115,6 +115,7 @@ _ONE_SEQUENCE = re.compile(
 _NCCL = re.compile(r"NCCL error.{0,200}?out of memory")
 _BUFFER = re.compile(r"(?:Requested size was|size) (?P<need_bytes>\d{1,15} bytes)")
 _COMPONENT = re.compile(r"could not be created: ([A-Z][\w ]{2,60})")
+_MODEL = re.compile(rf"\b[Mm]odel: {NUMBER} / {NUMBER}")
 _COMPONENTS: dict[str, Stage] = {  # as the PyTorch runtime calls what it makes, in its order
     "Model resources": "capture",
     "Model": "weights",
@@ -136,6 +137,7 @@ _REFUSALS = (
     ErrorPattern("Insufficient memory for KV cache", "no room for pool", None, "pool"),
     ErrorPattern("Cannot allocate memory for the KV cache", "no room for pool", None, "pool"),
     ErrorPattern("No memory available to allocate KV cache", "no room for pool", None, "pool"),
+    ErrorPattern("GPUs are available, but", "option", None, "start"),
     ErrorPattern("Unsupported model architecture", "unsupported", None, "start"),
     ErrorPattern("Unknown architecture for AutoModelForCausalLM", "unsupported", None, "start"),
 )
@@ -180,6 +182,21 @@ def _stage_of_component(text: str, error: LoggedError) -> LoggedError:
     return replace(error, stage=next(stages, "profile"))
 
 
+def _add_figures(text: str, findings: Findings) -> None:
+    """Add what takes more than one number to know."""
+    _length_of_pages(text, findings)
+    _weights_of_model(text, findings)
+
+
+def _weights_of_model(text: str, findings: Findings) -> None:
+    """Take the weights from what was free before and after the model was made."""
+    found = _MODEL.search(text)
+    if found is not None:
+        before, after = gib(found[1]), gib(found[2])
+        if before is not None and after is not None:
+            findings.put("weight_bytes", before - after, "first", found.start())
+
+
 def _length_of_pages(text: str, findings: Findings) -> None:
     """Take the longest length from the pages a sequence may have, where nothing else says it."""
     pages, block_size = _PAGES.search(text), findings.values.get("block_size")
@@ -196,6 +213,6 @@ TENSORRT_LOG = LogFormat(
     marks=BootMarks(_REFUSALS, _STAGE_MARKS, _TRACE_MARKS),
     prefixes=_PREFIXES,
     paths=_PATHS,
-    add_figures=_length_of_pages,
+    add_figures=_add_figures,
     amend_error=_stage_of_component,
 )

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from nanoserve.explain.log_errors import BootMarks, ErrorPattern, StageMark
 from nanoserve.explain.log_format import LogFormat
+from nanoserve.explain.log_patterns import gib
 from nanoserve.explain.logged_boot import Findings, LoggedError
 from nanoserve.explain.vllm_lines import VLLM_LINES
 
@@ -45,6 +46,7 @@ _SIGNS = (
     "Estimated CUDA graph memory:",
     "CUDA graph pool memory:",
     "Cannot auto-fit max_model_len",
+    "exceeds available Mamba cache blocks",
     "WorkerProc initialization failed",
 )
 _PREFIXES = re.compile(
@@ -95,6 +97,7 @@ _OPENVINO = re.compile(r"model is higher than the total available device memory"
 _STATES = re.compile(
     r"\(\d{1,9}\) exceeds available Mamba cache blocks \((?P<fitting_seqs>\d{1,9})\)"
 )
+_IN_USE = re.compile(r"initial_memory_usage=([\d.]{1,12})GiB")
 _REFUSALS = (
     ErrorPattern(
         "To serve at least one request with the model", "request larger than pool", _NEEDED, "pool"
@@ -203,6 +206,25 @@ def _graph_rule(text: str, findings: Findings) -> None:
         findings.put("is_graph_estimate_in_budget", False)
 
 
+def _add_figures(text: str, findings: Findings) -> None:
+    """Add what takes more than one line: the graphs' rule, and what was free at the start."""
+    _graph_rule(text, findings)
+    _free_at_start(text, findings)
+
+
+def _free_at_start(text: str, findings: Findings) -> None:
+    """Take what was free from what was in use once the weights were loaded.
+
+    Source: `determine_num_available_blocks` of 0.6.4: `total - free` of the whole device, other
+    processes included, which its non-torch memory counts as its own.
+    """
+    used = _IN_USE.search(text)
+    total, weights = findings.values.get("total_bytes"), findings.values.get("weight_bytes")
+    if used is None or not isinstance(total, int) or not isinstance(weights, int):
+        return
+    findings.put("free_bytes", total - (gib(used[1]) or 0) + weights, "first", used.start())
+
+
 def _stage_of_warm_up(text: str, error: LoggedError) -> LoggedError:
     """Take the sampler's warm-up for part of the capture unless the profile ran it."""
     if _WARM_UP not in text or error.kind != "out of memory":
@@ -219,6 +241,6 @@ VLLM_LOG = LogFormat(
     ready=_READY,
     lines=VLLM_LINES,
     marks=BootMarks(_REFUSALS, _STAGE_MARKS, _TRACE_MARKS, _UNCLEAR),
-    add_figures=_graph_rule,
+    add_figures=_add_figures,
     amend_error=_stage_of_warm_up,
 )

@@ -11,10 +11,12 @@ import hashlib
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,7 +121,7 @@ def _build(plan: BuildPlan) -> None:
     sources = sorted(str(path) for path in SOURCE_FOLDER.glob("*.cpp"))
     with tempfile.TemporaryDirectory(prefix=_BUILDING, dir=cache) as folder:
         built = Path(folder) / plan.library_path.name
-        _run([plan.compiler, *plan.flags, *sources, "-o", str(built)])
+        _run([plan.compiler, *plan.flags, *sources, "-o", str(built)], folder)
         built.replace(plan.library_path)
 
 
@@ -163,26 +165,55 @@ def cache_folder(part: str = "kernels") -> Path:
     return Path(shared) / "nanoserve" / part
 
 
-def _run(command: list[str]) -> str:
-    try:
-        result = subprocess.run(
+def _run(command: list[str], scratch: str | None = None) -> str:
+    """Return what a command prints; all it started goes with it where it is cut short.
+
+    Args:
+        command: A compiler and its arguments.
+        scratch: Folder for its own files; None leaves it to the compiler.
+    """
+    environment = None if scratch is None else os.environ | {"TMPDIR": scratch}
+    started: list[subprocess.Popen[str]] = []
+
+    def start() -> None:
+        process = subprocess.Popen(
             command,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",  # compilers speak the locale's language, in bytes of their own
-            timeout=TIMEOUT_S,
-            check=False,
+            env=environment,
+            process_group=0,  # a compiler is several programs
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        message = f"{command[0]} does not run: {error}"
-        raise KernelError(message) from error
-    if result.returncode != 0:
-        lines = result.stderr.splitlines()  # of the linker, "error" alone names no reason
+        started.append(process)
+
+    try:
+        # A signal raises in the main thread alone: never between a process and who knows of it.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(int).result()  # the thread is there, and waited for from here on
+            thread.submit(start).result()
+        output, complaint = started[0].communicate(timeout=TIMEOUT_S)
+    except BaseException as error:
+        for process in started:
+            _kill(process)
+        if isinstance(error, OSError | subprocess.TimeoutExpired):
+            message = f"{command[0]} does not run: {error}"
+            raise KernelError(message) from error
+        raise
+    if started[0].returncode != 0:
+        lines = complaint.splitlines()  # of the linker, "error" alone names no reason
         telling = (line for line in lines if "error" in line or "failed" in line)
-        said = next(telling, result.stderr)
-        message = f"Building native operators, {command[0]} failed with status {result.returncode}: {said.strip()}"
+        said = next(telling, complaint)
+        message = f"Building native operators, {command[0]} failed with status {started[0].returncode}: {said.strip()}"
         raise KernelError(message)
-    return result.stdout
+    return output
+
+
+def _kill(process: "subprocess.Popen[str]") -> None:
+    """End a process and all that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
 
 
 def _cpu_flags() -> str:

@@ -21,7 +21,7 @@ from nanoserve.engine.engine_core import EngineCore
 from nanoserve.engine.step_trace import open_step_trace
 from nanoserve.kernels.kernel_library import KernelLibrary
 from nanoserve.launch.boot_model import BootModel, read_model
-from nanoserve.launch.boot_summary import check_writable, report_boot, write_report
+from nanoserve.launch.boot_summary import report_boot, write_report
 from nanoserve.launch.capture_stage import prepare_steps, recorder_for
 from nanoserve.launch.cpu_kernels import find_kernels, native_steps
 from nanoserve.launch.cuda_attention import find_flashinfer
@@ -33,6 +33,7 @@ from nanoserve.launch.memory_stages import (
     load_decoder,
     profile_step,
 )
+from nanoserve.launch.output_file import check_writable
 from nanoserve.launch.stages import BootListener, SilentListener, Stages
 from nanoserve.model.decoder import Decoder
 from nanoserve.model.native_ops import NativeOps, select_ops
@@ -102,7 +103,7 @@ def boot(options: EngineOptions, listener: BootListener | None = None) -> Booted
         PlanError: It does not fit.
         BootError: A stage failed for another reason; names the stage.
     """
-    check_writable(options.boot_report)
+    check_writable("--boot-report", options.boot_report)
     stages = Stages(listener or SilentListener(), probe_of(find_device(options.device)))
     with stages.run("read") as stage:
         model = read_model(options.model, options.weight_cache_bytes)

@@ -1,12 +1,10 @@
 """What a boot did: each budget line planned and measured, checked, and written to a file."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
-from nanoserve.error_reasons import reason_of
-from nanoserve.errors import OptionError
+from nanoserve.launch.output_file import writing
 from nanoserve.launch.stages import Stages
 from nanoserve.plan.boot_plan import BootPlan
 from nanoserve.plan.boot_report import BootReport, BudgetLine
@@ -46,24 +44,6 @@ def _measured_parts(stages: Stages, reading: MemoryReading) -> dict[str, int | N
     }
 
 
-def check_writable(path: str | None) -> None:
-    """Refuse a report file that could not be written, before a boot is spent on it.
-
-    Raises:
-        OptionError: Names the file and the reason.
-    """
-    if path is None:
-        return
-    try:
-        file = Path(os.path.realpath(path))  # a link to it stays
-        is_new = not file.exists()
-        file.open("a").close()  # what an earlier boot wrote stays
-        if is_new:
-            file.unlink()
-    except (OSError, ValueError) as error:
-        raise OptionError(_unwritable(path, error)) from error
-
-
 def write_report(path: str | None, info: dict[str, Any]) -> None:
     """Write `boot_info` as JSON, if a file was asked for.
 
@@ -72,12 +52,5 @@ def write_report(path: str | None, info: dict[str, Any]) -> None:
     """
     if path is None:
         return
-    try:
+    with writing("--boot-report", path):
         Path(path).write_text(json.dumps(info, indent=2) + "\n")
-    except OSError as error:
-        raise OptionError(_unwritable(path, error)) from error
-
-
-def _unwritable(path: str, error: OSError | ValueError) -> str:
-    reason = reason_of(error)
-    return f"--boot-report {path!r} cannot be written: {reason}. Name a file in a folder of yours."

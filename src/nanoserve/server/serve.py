@@ -1,6 +1,6 @@
 """Runs the application until a signal or the engine's death, and ends it in bounded time.
 
-First SIGINT or SIGTERM: /health is 503 and new requests are refused at once, running
+First SIGINT, SIGTERM or SIGHUP: /health is 503 and new requests are refused at once, running
 answers go on for `drain_seconds`. Second: everything ends now. Both exit 0; an engine
 that dies exits 1 after every waiter has been told.
 
@@ -24,7 +24,7 @@ from nanoserve.server.http_protocol import BoundedHttpProtocol
 
 logger = logging.getLogger(__name__)
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ONE_SIGNAL_S = 1.0  # a parent passes one on in milliseconds, on busy cores in more
 _LAST_FRAMES_S = 2  # for error frames to reach their readers once the engine has stopped
 EXIT_OK = 0
@@ -60,13 +60,14 @@ class Lifecycle:
     async def run(self, sockets: list[socket.socket]) -> int:
         """Serve until the end; return the exit code."""
         loop = asyncio.get_running_loop()
-        for number in _SIGNALS:
+        numbers = [one for one in _SIGNALS if not _is_ignored_hangup(one)]
+        for number in numbers:
             loop.add_signal_handler(number, self._on_signal)
         self._engine.on_death(lambda: loop.call_soon_threadsafe(self._on_death))
         try:
             await self._server.serve(sockets)
         finally:
-            for number in _SIGNALS:
+            for number in numbers:
                 loop.remove_signal_handler(number)
             await asyncio.to_thread(self._engine.shutdown)
         return self.exit_code
@@ -94,6 +95,11 @@ class Lifecycle:
         logger.critical("The engine died; the server stops.")
         self.exit_code = EXIT_ENGINE_DIED
         self._server.should_exit = True
+
+
+def _is_ignored_hangup(number: signal.Signals) -> bool:
+    """Whether it is the end of a terminal that the server was started to outlive, by nohup."""
+    return number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN
 
 
 def serve(

@@ -4,12 +4,14 @@ Owns how a file comes there whole or not at all, and which go when room is neede
 nothing of what is in them; imports no torch. Nothing that happens to the folder is an error.
 """
 
+import atexit
 import contextlib
 import fcntl
 import os
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -149,18 +151,22 @@ class CachedFiles:
 
 @contextlib.contextmanager
 def _new_part(folder: Path) -> Iterator[tuple[BinaryIO, Path]]:
-    """Open and lock an empty part that is there still; it is gone after an error."""
+    """Open and lock an empty part that is there still; it is gone after an error or the end."""
     while True:
         descriptor, name = tempfile.mkstemp(dir=folder, suffix=_PART)
-        with os.fdopen(descriptor, "wb") as file:
-            try:
+        delete = partial(Path(name).unlink, missing_ok=True)
+        atexit.register(delete)  # a thread that writes is cut off where the process ends
+        try:
+            with os.fdopen(descriptor, "wb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)  # waits while another looks whether it is held
                 if os.fstat(descriptor).st_nlink:
                     yield file, Path(name)
                     return
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
+        except BaseException:
+            delete()
+            raise
+        finally:
+            atexit.unregister(delete)
         # Another deleted it as abandoned: it came before the lock.
 
 

@@ -16,6 +16,7 @@ from nanoserve.bench.serve_plot import write_plot
 from nanoserve.bench.serve_report import ServeReport
 from nanoserve.bench.servebench import run_bench
 from nanoserve.cli.main import app
+from nanoserve.errors import OptionError
 from tests.openai_server import OK, Answer, Body, event, openai_server, refusal, usage
 
 SMALL = ["--num-requests", "3", "--prompt-tokens", "4-8", "--output-tokens", "3"]
@@ -64,15 +65,41 @@ def test_exit_code_tells_of_failed_requests() -> None:
 
 
 @pytest.mark.parametrize("flag", ["--json", "--csv", "--plot"])
+@pytest.mark.parametrize("name", ["absent/r.png", "folder.png", "r.png/r.png"])
 def test_a_file_that_cannot_be_written_is_refused_before_the_load(
-    flag: str, tmp_path: Path
+    flag: str, name: str, tmp_path: Path
 ) -> None:
-    """Nothing is sent for a report that would be lost."""
+    """Nothing is sent for a report that would be lost: no folder, or what is one, or is none."""
+    (tmp_path / "folder.png").mkdir()
+    (tmp_path / "r.png").touch()
     with openai_server() as server:
-        result = run("--url", server.url, flag, str(tmp_path / "absent" / "r.png"))
+        result = run("--url", server.url, flag, str(tmp_path / name))
 
-    assert "folder" in str(result.exception)
+    assert isinstance(result.exception, OptionError)
+    assert str(result.exception).startswith(f"{flag} '{tmp_path / name}' cannot be written: ")
     assert server.bodies == []
+
+
+def test_two_reports_in_one_file_are_refused(tmp_path: Path) -> None:
+    """The second would be written over the first."""
+    with openai_server() as server:
+        path = str(tmp_path / "r")
+        result = run("--url", server.url, "--json", path, "--csv", f"{tmp_path}/./r")
+
+    assert "--json and --csv both name" in str(result.exception)
+    assert server.bodies == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_is_full_loses_one_file_and_no_other(tmp_path: Path) -> None:
+    """The report is printed, the other file is there, and the error names the first."""
+    with openai_server() as server:
+        result = run("--url", server.url, "--json", "/dev/full", "--csv", str(tmp_path / "r.csv"))
+
+    assert isinstance(result.exception, OptionError)
+    assert "--json '/dev/full' cannot be written: No space left" in str(result.exception)
+    assert "output " in result.stdout
+    assert (tmp_path / "r.csv").read_text().count("\n") == 4
 
 
 def test_plot_without_matplotlib_says_how_to_install_it(

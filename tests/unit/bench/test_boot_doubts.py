@@ -36,6 +36,7 @@ def doubts(**changes: Any) -> tuple[str, ...]:
         ({}, ()),
         ({"weights_gib": 16.7}, ()),
         ({"weights_gib": 17.2}, ("weights are not the model's",)),
+        ({"activation_peak_gib": 9.4}, ()),
         ({"non_torch_gib": 1.1}, ()),
         ({"non_torch_gib": 1.3}, ("other processes",)),
         ({"gpu": {"name": "GB10"}, "engine_version": "0.24"}, ("unified memory decides",)),
@@ -65,3 +66,13 @@ def test_a_vague_format_decides_beside_large_weights() -> None:
 def test_what_was_logged_of_the_pool_changes_nothing() -> None:
     """Whether a record is set apart does not follow from the prediction's error."""
     assert doubts(kv_cache_gib=0.1) == doubts(kv_cache_gib=19.0) == ()
+
+
+def test_images_decide_where_the_largest_takes_much_of_the_pool() -> None:
+    """V0 may profile 16 GiB of images, or none; V1 profiles them on a step's tokens."""
+    seeing = {"config_ref": "Qwen/Qwen2-VL-7B-Instruct", "weights_gib": 15.51}
+
+    assert doubts(**seeing, engine_version="0.6.6 V0", gpu={"mem_gib": 79.1}) == ("images decide",)
+    assert doubts(**seeing) == ()
+    assert doubts(**seeing, engine_version="0.6.6 V0", gpu={"mem_gib": 191.7}) == ()
+    assert doubts(engine_version="0.6.6 V0") == ()

@@ -87,6 +87,7 @@ def test_intruders_come_after_the_quiet_time() -> None:
     [
         "prompt_tokens, output_tokens\n5, 3\n6, 4\n",
         '{"prompt_tokens": 5, "output_tokens": 3}\n{"prompt_tokens": 6, "output_tokens": 4}\n\n',
+        "\ufeffprompt_tokens,output_tokens\n5,3\n6.0,4\n",
     ],
 )
 def test_lengths_are_read_from_csv_and_jsonl(text: str, tmp_path: Path) -> None:
@@ -107,6 +108,12 @@ def test_lengths_are_read_from_csv_and_jsonl(text: str, tmp_path: Path) -> None:
         ('{"prompt_tokens": 5}\n', "request 1"),
         ('{"prompt_tokens": 5, "output_tokens": 2}\n[1]\n', "request 2"),
         ('{"prompt_tokens": 5, "output_tokens": 2}\n{"a\n', "request 2"),
+        ('{"prompt_tokens": Infinity, "output_tokens": 2}', "request 1 has prompt_tokens 'inf'"),
+        ('{"prompt_tokens": 5, "output_tokens": 2.5}', "request 1 has output_tokens '2.5'"),
+        ('{"prompt_tokens": true, "output_tokens": 2}', "request 1 has prompt_tokens 'True'"),
+        ('{"prompt_tokens": ' + "[" * 100_000, "request 1 has prompt_tokens nothing"),
+        ("prompt_tokens,output_tokens\n10000001,3\n", "from 1 to 10,000,000"),
+        (f"prompt_tokens,output_tokens\n{'9' * 200_000},3\n", "is not CSV: field larger"),
     ],
 )
 def test_lengths_that_cannot_be_read_name_their_line(
@@ -125,6 +132,9 @@ def test_lengths_that_cannot_be_read_name_their_line(
     [
         {"concurrency": 0},
         {"num_requests": 0},
+        {"num_requests": 10**9},
+        {"concurrency": 10**9},
+        {"prefix_tokens": 10**9},
         {"prompt_tokens": "0"},
         {"prompt_tokens": "9-3"},
         {"prompt_tokens": "1-2-3"},
@@ -140,6 +150,7 @@ def test_lengths_that_cannot_be_read_name_their_line(
         {"slo": "itl=0"},
         {"extra_body": "[1]"},
         {"extra_body": "{"},
+        {"extra_body": '{"a":' + "[" * 100_000},
         {"plot": "picture.gif"},
     ],
 )

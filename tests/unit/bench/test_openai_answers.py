@@ -10,7 +10,8 @@ from nanoserve.bench.openai_answers import (
     first_model,
     payload_of,
     read_chunk,
-    refusal,
+    refused,
+    said,
 )
 from nanoserve.bench.serve_bench_options import ServeBenchOptions
 from nanoserve.bench.servebench import run_bench
@@ -27,12 +28,60 @@ def test_key_comes_from_the_environment() -> None:
     assert key_headers({}) == key_headers({"NANOSERVE_API_KEY": ""}) == {}
 
 
-def test_a_missing_key_is_asked_for_by_its_variable() -> None:
-    """A guarded server is not taken for a stranger."""
-    request = httpx.Request("GET", f"{URL}/v1/models")
+@pytest.mark.parametrize("key", ["\u043a\u043b\u044e\u0447", "two\nlines", "a\x00b"])
+def test_a_key_that_no_header_can_hold_is_not_quoted(key: str) -> None:
+    """Nor sent: a line of it would be a header of its own."""
+    with pytest.raises(OptionError, match="NANOSERVE_API_KEY cannot be sent") as refusal:
+        key_headers({"NANOSERVE_API_KEY": key})
+    assert key not in str(refusal.value)
 
-    with pytest.raises(NotOpenAIError, match="put it into NANOSERVE_API_KEY"):
+
+@pytest.mark.parametrize(
+    ("headers", "advice"),
+    [({}, "put it into NANOSERVE_API_KEY"), ({"authorization": "Bearer x"}, "refuses the key in")],
+)
+def test_a_key_is_asked_for_by_its_variable(headers: dict[str, str], advice: str) -> None:
+    """A guarded server is not taken for a stranger, and a wrong key not for none."""
+    request = httpx.Request("GET", f"{URL}/v1/models", headers=headers)
+
+    with pytest.raises(NotOpenAIError, match=advice):
         first_model(httpx.Response(401, content=b"{}", request=request))
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers", "words"),
+    [
+        (404, '{"error":{"message":"No m."}}', {}, "answered 404: No m."),
+        (404, '{"detail":"x"}', {}, """answered 404: '{"detail":"x"}'. Check the address: is it"""),
+        (400, '{"error":{"message":"Too long."}}', {}, "answered 400: Too long."),
+        (500, "", {}, "answered 500: nothing. Its log says why."),
+        (
+            502,
+            "<html><title> Bad\nGateway </title>",
+            {},
+            "502: a web page, 'Bad\\nGateway'. Its log",
+        ),
+        (
+            503,
+            '{"error":{"message":"Loading"}}',
+            {"retry-after": "7"},
+            "Loading. Try again in 7 s.",
+        ),
+        (503, "Loading", {"retry-after": "Wed, 21 Oct"}, "'Loading'. Try again later."),
+        (429, '{"error":{"message":"Full"}}', {"retry-after": "1"}, "Full. Try again in 1 s."),
+        (307, "", {"location": "http://b/"}, "answered 307: it sends to 'http://b/'. Check"),
+    ],
+)
+def test_an_error_status_has_address_number_and_what_to_do(
+    status: int, body: str, headers: dict[str, str], words: str
+) -> None:
+    """Whatever a server or a proxy before it says, it stands in a sentence of ours."""
+    request = httpx.Request("GET", f"{URL}/v1/models")
+    message = str(refused(httpx.Response(status, text=body, headers=headers, request=request)))
+
+    assert message.startswith(f"{URL}/v1/models answered {status}: ")
+    assert words in message
+    assert message.endswith((".", "?"))
 
 
 @pytest.mark.parametrize("url", ["", "x", "ftp://a", "http://", "http://h:99999", "http://h:x"])
@@ -45,7 +94,18 @@ def test_what_is_no_address_is_an_option_error(url: str) -> None:
     assert check_url(f"{URL}/") == URL
 
 
-@pytest.mark.parametrize("url", ["http://[::1", "http://a:b", "http://\x00"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://[::1",
+        "http://a:b",
+        "http://\x00",
+        "http://a..b",
+        f"http://{'a' * 70}.b",
+        "http://a?b",
+        "http://a/#b",
+    ],
+)
 def test_what_is_no_address_is_refused_with_one_that_is(url: str) -> None:
     """Not in the words of the library that reads addresses."""
     with pytest.raises(OptionError) as refusal:
@@ -62,7 +122,7 @@ def test_impossible_temperature_is_an_option_error(temperature: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"<html>", b"[]", b"\xff", b'{"data":[]}', b'{"data":[{"id":1}]}']
+    "body", [b"<html>", b"[]", b"\xff", b'{"data":[]}', b'{"data":[{"id":1}]}', b"[" * 100_000]
 )
 def test_other_servers_have_no_models(body: bytes) -> None:
     """The message quotes what came."""
@@ -86,11 +146,11 @@ def test_events_that_are_no_chunks_are_refused(payload: str) -> None:
 
 @pytest.mark.parametrize(
     ("body", "message"),
-    [('{"error":{"message":"no"}}', "no"), ('{"error":"x"}', "answered"), ("oops", "oops")],
+    [('{"error":{"message":"no"}}', "no"), ('{"error":"x"}', '"x"'), ("oops", "oops")],
 )
 def test_error_frame_is_the_servers_message(body: str, message: str) -> None:
     """An error of another shape is quoted."""
-    assert message in str(refusal(body))
+    assert message in said(body)
     if body.startswith("{"):
         with pytest.raises(NotOpenAIError, match=message):
             read_chunk(body)

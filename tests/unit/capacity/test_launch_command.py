@@ -106,3 +106,18 @@ def test_names_with_spaces_are_quoted() -> None:
     renamed = answer(replace(plan.query, model=replace(plan.query.model, name="my model; rm")))
 
     assert "vllm serve 'my model; rm' --" in (renamed.command or "")
+
+
+@pytest.mark.parametrize(
+    ("engine", "start"),
+    [
+        ("vllm@0.2.7", "python -m vllm.entrypoints.openai.api_server --model meta-llama/"),
+        ("vllm@0.5.4", "vllm serve meta-llama/"),
+    ],
+)
+def test_a_release_is_started_as_it_could_be(engine: str, start: str) -> None:
+    """Release 0.5.2 of vLLM gave it a command of its own."""
+    plan = planned("llama-3.2-1b", "l4", engine=engine, max_model_len=4096)
+
+    assert plan.command is not None
+    assert plan.command.startswith(start)

@@ -59,6 +59,8 @@ def test_two_changes_are_offered_where_one_is_not_enough() -> None:
         ("tensorrt-llm", ("fp8",)),
         ("llama.cpp", ("q8_0",)),
         ("nanoserve", ()),
+        ("vllm@0.2.7", ()),
+        ("vllm@0.5.4", ("fp8",)),
     ],
 )
 def test_each_engine_has_its_spelling(engine: str, kv: tuple[str, ...]) -> None:
@@ -66,6 +68,16 @@ def test_each_engine_has_its_spelling(engine: str, kv: tuple[str, ...]) -> None:
     plan = planned("llama-3.1-8b", "h100", engine=engine)
 
     assert kv_spellings(plan.query) == kv
+
+
+def test_a_release_is_offered_no_format_from_after_it() -> None:
+    """Nothing was quantised to fp8 by vLLM in 2023; AWQ checkpoints are older."""
+    early, later = (
+        planned("llama-3.1-8b", "l4", engine=engine) for engine in ("vllm@0.2.7", "vllm@0.8")
+    )
+
+    assert coarser_weights(early) == ("awq",)
+    assert coarser_weights(later) == ("fp8", "awq")
 
 
 def test_weights_are_only_made_coarser() -> None:

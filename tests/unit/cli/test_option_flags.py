@@ -1,14 +1,12 @@
 """Flags come from the option dataclasses alone."""
 
-import socket
-
 import pytest
 from typer.testing import CliRunner
 
 import nanoserve
 from nanoserve.cli import main as command_line
 from nanoserve.cli.option_flags import option_fields, pick_options
-from nanoserve.errors import NanoserveError, OptionError
+from nanoserve.errors import OptionError
 from nanoserve.options import EngineOptions, ServerOptions
 from nanoserve.units import MIB
 
@@ -93,13 +91,3 @@ def test_version_flag_prints_the_version() -> None:
     result = CliRunner().invoke(command_line.app, ["--version"])
 
     assert (result.exit_code, result.output) == (0, f"{nanoserve.__version__}\n")
-
-
-def test_chat_says_at_once_that_no_server_answers() -> None:
-    """Without a server the chat ends before a question is typed."""
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-    result = CliRunner().invoke(command_line.app, ["chat", "--url", url], input="hello\n")
-
-    assert isinstance(result.exception, NanoserveError)
-    assert f"No nanoserve answers at {url}" in str(result.exception)

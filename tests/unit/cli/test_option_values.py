@@ -23,6 +23,7 @@ COMMANDS = {  # with the arguments that they cannot do without
     "bench boot": (),
     "bench boots": ("records.jsonl",),
 }
+GIVEN = {"plan": ("llama-3.1-8b", "--gpu", "h100"), "explain": ("--metrics", "absent")}
 TYPED = re.compile(r"^ +(--[a-z-]+) <(?!str>|path>)", re.MULTILINE)  # a number, or one of words
 
 
@@ -45,6 +46,17 @@ def test_every_flag_refuses_by_its_name(command: str, flag: str) -> None:
     assert isinstance(result.exception, OptionError), result.output
     assert str(result.exception).startswith(flag)
     assert "'no value'" in str(result.exception)
+
+
+@pytest.mark.parametrize(("command", "flag"), EVERY_FLAG)
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_no_flag_takes_what_is_no_finite_number(command: str, flag: str, value: str) -> None:
+    """A float takes them from a text, and every comparison with one is wrong: each is refused."""
+    words = (*command.split(), *(COMMANDS[command] or GIVEN.get(command, ())), flag, value)
+    result = CliRunner().invoke(app, words)
+
+    assert isinstance(result.exception, OptionError), result.output
+    assert flag in str(result.exception)
 
 
 def test_every_kind_of_flag_is_among_them() -> None:

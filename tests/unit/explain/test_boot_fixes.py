@@ -233,3 +233,22 @@ def test_logs_of_recorded_failures() -> None:
     """Whatever was recorded is answered without a failure of its own."""
     for record in records():
         suggest_fixes(read_boot_log(log_of(record)))
+
+
+def test_what_others_hold_is_named_where_the_engine_counts_it() -> None:
+    """Release 0.6.4 of vLLM takes all that is in use outside PyTorch for its own."""
+    counted = LoggedBoot(
+        engine="vllm",
+        total_bytes=80 * GIB,
+        utilization=0.9,
+        free_bytes=9 * GIB,
+        weight_bytes=GIB,
+        non_torch_bytes=71 * GIB,
+        pool_bytes=-2 * GIB,
+        error=LoggedError("no room for pool", "", "pool"),
+    )
+
+    assert changes(counted) == ["stop other processes on the GPU"]
+    assert changes(replace(counted, non_torch_bytes=GIB // 2, free_bytes=79 * GIB)) == [
+        "--gpu-memory-utilization 0.94"
+    ]

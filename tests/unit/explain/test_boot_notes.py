@@ -43,3 +43,24 @@ def test_preemptions_of_a_boot_that_serves() -> None:
     assert notes(replace(SERVING, num_preemptions=51)) == (
         "Once it served, 51 requests were sent back to wait.",
     )
+
+
+def test_llamacpp_has_no_utilization() -> None:
+    """What helps is named in its own options."""
+    failed = LoggedBoot(engine="llama.cpp", error=LoggedError("out of memory", "", "profile"))
+    (buffers,) = notes(failed)
+    (weights,) = notes(replace(failed, error=LoggedError("out of memory", "", "weights")))
+
+    assert "--ubatch-size" in buffers
+    assert "--n-gpu-layers" in weights
+    assert "utilization" not in buffers + weights
+
+
+def test_memory_that_was_there_is_not_what_stopped_it() -> None:
+    """More was free than was asked for; a little more is an allocator's rounding."""
+    error = LoggedError("out of memory", "", "weights", need_bytes=10 * GIB, have_bytes=18 * GIB)
+    boot = LoggedBoot(engine="vllm", total_bytes=127 * GIB, error=error)
+    rounded = replace(boot, error=replace(error, have_bytes=round(10.5 * GIB)))
+
+    assert any("More was free than was asked for" in note for note in notes(boot))
+    assert not any("More was free" in note for note in notes(rounded))

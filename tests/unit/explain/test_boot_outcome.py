@@ -144,3 +144,39 @@ def test_what_is_not_the_cards_memory_is_said(kind: ErrorKind, is_for_memory: bo
 
     assert (outcome.broken_line, outcome.is_for_memory) == (None, is_for_memory)
     assert not outcome.is_healthy
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (82, 90, "82.00 GiB was free before it and 90.00 GiB after."),
+        (30, 30, "30.00 GiB was free before and after"),
+    ],
+)
+def test_memory_that_changed_is_told_as_what_was_free(before: int, after: int, words: str) -> None:
+    """Neither figure was needed by anybody."""
+    error = LoggedError(
+        "memory changed while measuring", "", need_bytes=after * GIB, have_bytes=before * GIB
+    )
+    reason = name_outcome(replace(VLLM, error=error)).reason
+
+    assert words in reason
+    assert "needed" not in reason
+
+
+def test_a_log_that_ends_early_went_through_nothing() -> None:
+    """A pool is not yet a server; the kind stays, the sentence says how far it came."""
+    early = name_outcome(replace(VLLM, pool_bytes=GIB))
+    ready = name_outcome(replace(VLLM, pool_bytes=GIB, is_ready=True))
+
+    assert (early.kind, ready.kind) == ("ok", "ok")
+    assert "went through" not in early.reason
+    assert ready.reason.startswith("The boot went through.")
+
+
+def test_compute_buffers_come_after_weights_and_cache() -> None:
+    """llama.cpp profiles no step before its cache."""
+    error = LoggedError("out of memory", "", "profile")
+    reason = name_outcome(LoggedBoot(engine="llama.cpp", error=error)).reason
+
+    assert reason == "Memory ran out for the compute buffers, beside weights and cache."

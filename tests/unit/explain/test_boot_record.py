@@ -131,6 +131,53 @@ def test_other_words_for_the_same(text: str, kind: str, stage: str) -> None:
     assert (error.kind, error.stage) == (kind, stage)
 
 
+@pytest.mark.parametrize(
+    ("text", "kind", "stage"),
+    [
+        ("128k default context: 14.0 GiB KV, 11.9 available", "request larger than pool", "pool"),
+        ("65536 needs 8.0 GiB, pool 6.2 GiB", "request larger than pool", "pool"),
+        ("one sequence of 100000 exceeds KV capacity 53136", "request larger than pool", "pool"),
+        ("context 262144 does not fit; suggested 34736", "request larger than pool", "pool"),
+        ("32k context needs 6.0 GiB KV, 3.1 GiB free", "request larger than pool", "pool"),
+        ("nothing left for KV cache after weights", "no room for pool", "pool"),
+        ("available -0.31 GiB for KV", "no room for pool", "pool"),
+        ("memory for KV cache is 0", "no room for pool", "pool"),
+        ("available KV memory below zero", "no room for pool", "pool"),
+        ("sampler warm-up OOM with 1024 dummy requests", "out of memory", "capture"),
+        ("graph capture needs 1.2 GiB, 0.4 free", "out of memory", "capture"),
+        ("OOM while creating weights, 448 MiB", "out of memory", "weights"),
+        ("weights 130 GiB on 80 GiB card", "out of memory", "weights"),
+        ("not enough memory to load the weights", "out of memory", "weights"),
+        ("cudaMalloc failed for KV buffer of 4096 MiB", "out of memory", "pool"),
+        (
+            "free memory 31.44 of 47.38 GiB on startup is less than desired utilization 0.95",
+            "free memory below utilization",
+            "start",
+        ),
+        (
+            "free 111.99 of 139.8 GiB, 132.81 wanted: refused",
+            "free memory below utilization",
+            "start",
+        ),
+        (
+            "max_num_seqs 1024 exceeds available Mamba cache blocks 969",
+            "too many requests for state",
+            "pool",
+        ),
+        ("OOM at 0.97, none at 0.9", "unclear", None),
+        ("not enough memory on 24 GB", "unclear", None),
+    ],
+)
+def test_words_for_what_ran_out_and_for_what_was_refused(
+    text: str, kind: str, stage: str | None
+) -> None:
+    """What ran out is asked before what was refused; where neither is said, nothing is guessed."""
+    error = error_of_account(text)
+
+    assert error is not None
+    assert (error.kind, error.stage) == (kind, stage)
+
+
 def test_numbers_of_an_account() -> None:
     """Sizes, the length asked for and the one that fits."""
     error = error_of_account("4.76 GiB needed for 65536, 1.56 available; estimate 15984")

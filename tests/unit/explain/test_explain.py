@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanoserve.explain.boot_outcome import OutcomeKind
-from nanoserve.explain.explain import explain_log
+from nanoserve.explain.explain import LACKING, explain_log
 from nanoserve.explain.log_text import decode_log
 from nanoserve.explain.preemption import LoadKind
 from nanoserve.units import GIB
@@ -154,3 +154,14 @@ def test_five_megabytes_of_a_real_log_are_read() -> None:
 
     with hang_guard():
         assert explain_log(text).boot.engine is not None
+
+
+def test_no_figure_would_help_against_memory_that_changed() -> None:
+    """A paste of more lines is not asked for where the others have to hold still."""
+    explanation = explain_log(
+        "AssertionError: Error in memory profiling. Initial free memory 82.94 GiB, current free "
+        "memory 90.17 GiB.\n"
+    )
+
+    assert explanation.outcome.is_for_memory
+    assert not any(LACKING in note for note in explanation.notes)

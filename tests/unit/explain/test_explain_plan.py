@@ -83,3 +83,24 @@ def test_a_version_that_nobody_knows_is_planned_as_the_newest() -> None:
     )
 
     assert not any("could not be planned" in note for note in explained.notes)
+
+
+def test_a_plan_that_contradicts_the_log_offers_nothing() -> None:
+    """An 8B model leaves an H100 room; what would serve anyhow is no remedy."""
+    explanation = planned(NO_ROOM, "llama-3.1-8b", "h100")
+
+    assert explanation.fixes == ()
+    assert "as logged it should have started" in explanation.notes[-1]
+
+
+def test_an_early_release_is_offered_no_eight_bits() -> None:
+    """Release 0.2.7 of vLLM had neither weights nor a cache in fp8; more cards it knows."""
+    text = START.format(length=8192).replace("V1 LLM engine (v0.11.0)", "LLM engine (v0.2.7)")
+    card = find_gpu("RTX 4080")
+    explanation = with_plan(
+        explain_log(text + NO_ROOM, card.memory_bytes), read_planned_model("llama-3.1-8b"), card
+    )
+
+    changes = [fix.change for fix in explanation.fixes]
+    assert "--tensor-parallel-size 2" in changes
+    assert not any("fp8" in change for change in changes)

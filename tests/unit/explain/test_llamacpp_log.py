@@ -136,3 +136,58 @@ def test_several_cards_and_what_they_have() -> None:
     assert boot.free_bytes == 46100 * MIB
     assert boot.num_devices == 2
     assert (boot.num_device_layers, boot.num_layers) == (20, 33)
+
+
+def test_an_output_buffer_is_no_weight() -> None:
+    """It has a kind, and lies in host memory; the first versions' weights had none."""
+    boot = read(
+        "llm_load_tensors:      CUDA0 buffer size = 12633.25 MiB\n"
+        "llama_new_context_with_model:  CUDA_Host  output buffer size =     0.98 MiB\n"
+        "llama_new_context_with_model:  CUDA_Host input buffer size   =     6.01 MiB\n"
+    )
+
+    assert boot.weight_bytes == round(12633.25 * MIB)
+
+
+def test_devices_as_the_newest_list_them() -> None:
+    """Each card with its total and what is free; the host's line beside them is none."""
+    boot = read(
+        "0.00.814.713 I cmn  common_param:   - CUDA0   : NVIDIA GeForce RTX 4090 (24563 MiB, 23040 "
+        "MiB free)\n"
+        "0.00.814.714 I cmn  common_param:   - Vulkan1 : AMD Radeon Graphics (RADV GFX1151) (65536 "
+        "MiB, 64000 MiB free)\n"
+        "0.00.814.720 I cmn  common_param:   - CPU     : AMD Ryzen 9 5950X (130973 MiB, 121881 MiB "
+        "free)\n"
+    )
+
+    assert boot.total_bytes == (24563 + 65536) * MIB
+    assert (boot.free_bytes, boot.num_devices) == ((23040 + 64000) * MIB, 2)
+
+
+RETRIED = (
+    FAILED
+    + "sched_reserve: compute buffer allocation failed, retrying without pipeline parallelism\n"
+)
+
+
+def test_what_was_tried_again_stopped_nothing() -> None:
+    """Only what failed after the second try did, with its own size."""
+    again = (
+        FAILED.replace("590.07", "256.00") + "graph_reserve: failed to allocate compute buffers\n"
+    )
+    stopped = read(RETRIED + again).error
+
+    assert read(RETRIED).error is None
+    assert stopped is not None
+    assert (stopped.stage, stopped.need_bytes) == ("profile", 256 * MIB)
+
+
+def test_a_backend_that_speaks_first_leaves_the_stage_to_the_next_line() -> None:
+    """Vulkan's own failure says nothing of what the buffer was for."""
+    error = read(
+        "ggml_vulkan: vk::Device::allocateMemory: ErrorOutOfDeviceMemory\n"
+        "llama_init_from_model: failed to initialize: failed to allocate buffer for kv cache\n"
+    ).error
+
+    assert error is not None
+    assert (error.kind, error.stage) == ("out of memory", "pool")

@@ -161,3 +161,73 @@ def test_a_refusal_cut_short_has_no_numbers() -> None:
 
     assert error is not None
     assert error.need_tokens is None
+
+
+def test_one_process_among_those_of_a_container() -> None:
+    """Listed without a word on which is its own: the smallest that holds what PyTorch allocated."""
+    error = find(
+        "CUDA out of memory. Tried to allocate 40.00 MiB. GPU 0 has a total capacity of 22.00 GiB of "
+        "which 1.00 GiB is free. Process 451 has 1.16 GiB memory in use. Process 450 has 8.00 GiB "
+        "memory in use. Process 449 has 11.00 GiB memory in use. Of the allocated memory 6.80 GiB is "
+        "allocated by PyTorch, and 20.00 MiB is reserved by PyTorch but unallocated."
+    )
+
+    assert error is not None
+    assert error.others_bytes == (22 - 1 - 8) * GIB
+
+
+def test_what_serves_runs_before_a_pool_only_in_the_profile() -> None:
+    """Where weights are the last that was printed, no request can have been served."""
+    marks = BootMarks(
+        refusals=(),
+        stages=(StageMark("loaded.", "profile"), StageMark("pool sized", "pool")),
+        traced_stages=(StageMark("in execute_model", "serving"),),
+    )
+    traced = "Traceback\n in execute_model\nCUDA out of memory."
+    stages = {
+        lines: stage_at(lines + traced, len(lines + traced), marks)
+        for lines in ("", "loaded.\n", "loaded.\npool sized\n")
+    }
+
+    assert list(stages.values()) == ["serving", "profile", "serving"]
+
+
+def test_a_failure_told_twice_has_the_stage_of_either_telling() -> None:
+    """A paste may start after the first telling's traceback."""
+    told = (
+        "CUDA out of memory. Tried to allocate 80.00 MiB. GPU 0 has a total capacity of 140.00 GiB"
+    )
+    again = find(f"{told}\nProcess EngineCore:\nTraceback\n in load_model\n{told}")
+    other = find(f"{told}\nTraceback\n in load_model\n{told.replace('80.00', '96.00')}")
+
+    assert again is not None
+    assert again.stage == "weights"
+    assert other is not None
+    assert other.stage is None
+
+
+def test_what_was_raised_is_quoted_rather_than_its_source() -> None:
+    """A traceback shows the `raise`; alone, that line has to do."""
+    source = '    raise ValueError("too long")\n'
+    raised = find(f"{source}ValueError: too long\n")
+    alone = find(source)
+
+    assert raised is not None
+    assert raised.position == len(source) + len("ValueError: ")
+    assert alone is not None
+
+
+@pytest.mark.parametrize(
+    "raised",
+    ["The above exception was the direct cause of the following exception:", "Process EngineCore:"],
+)
+def test_the_next_raise_of_a_failure_tells_its_stage(raised: str) -> None:
+    """Its outer traceback names the functions that the first one's lost beginning did."""
+    told = "CUDA out of memory. Tried to allocate 1.88 GiB.\n"
+    error = find(f"{told}{raised}\nTraceback (most recent call last):\n in load_model\n")
+    unrelated = find(f"{told}Traceback (most recent call last):\n in load_model\n")
+
+    assert error is not None
+    assert error.stage == "weights"
+    assert unrelated is not None
+    assert unrelated.stage is None

@@ -15,7 +15,7 @@ LOGS = Path(__file__).parents[2] / "logs"
 
 # file: engine, version, outcome, exit code, number of the quoted line, first change
 EXPECTED: dict[str, tuple[str, str | None, str, int, int | None, str | None]] = {
-    "vllm_0.2.6_no_blocks": ("vllm", None, "no room for pool", 4, 7, None),
+    "vllm_0.2.6_no_blocks": ("vllm", None, "no room for pool", 4, 8, None),
     "vllm_0.4_too_long": (
         "vllm",
         "0.4.1",

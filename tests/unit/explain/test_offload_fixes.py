@@ -49,7 +49,9 @@ def test_a_cache_of_eight_and_a_half_bits() -> None:
     fix = half_the_cache(FAILED)
 
     assert fix is not None
-    assert fix.effect == "the cache takes 8.50 GiB of 10.00 GiB"
+    assert fix.effect == (
+        "the cache takes 8.50 GiB of 10.00 GiB; values in 8 bits need flash attention"
+    )
     assert half_the_cache(replace(FAILED, weight_bytes=12 * GIB)) is None
     assert half_the_cache(replace(FAILED, kv_cache_dtype="q8_0")) is None
 

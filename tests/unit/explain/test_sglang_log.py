@@ -110,3 +110,43 @@ def test_what_stops_a_boot(text: str, kind: str, stage: str) -> None:
 
     assert error is not None
     assert (error.kind, error.stage) == (kind, stage)
+
+
+SLIDING = """\
+[2026-01-31 13:50:39 TP{rank}] Use sliding window memory pool. full_layer_tokens=375360, \
+swa_layer_tokens=300288
+[2026-01-31 13:50:39 TP{rank}] KV Cache is allocated. #tokens: 300288, K size: 8.38 GB, V size: 5.59 GB
+[2026-01-31 13:50:39 TP{rank}] KV Cache is allocated. #tokens: 375360, K size: 1.21 GB, V size: 0.81 GB
+"""
+
+
+def test_pools_of_full_and_sliding_layers_are_summed() -> None:
+    """Each rank prints two pools, of layers that see everything and of those that do not."""
+    boot = read("".join(SLIDING.format(rank=rank) for rank in range(4)))
+
+    assert boot.pool_bytes == sum(map(gib, (8.38, 5.59, 1.21, 0.81)))
+    assert boot.pool_tokens == 375_360
+
+
+def test_free_memory_from_what_is_left_and_what_was_taken() -> None:
+    """A paste that starts with the weights in place still says what was free before them."""
+    boot = read(
+        "[2026-07-15 13:14:53] Load weight end. elapsed=19.09 s, type=Qwen3MoeForCausalLM, avail "
+        "mem=230.20 GB, mem usage=56.98 GB.\n"
+    )
+
+    assert boot.free_bytes == gib(230.20) + gib(56.98)
+
+
+def test_state_of_recurrent_layers_is_part_of_the_pool() -> None:
+    """A hybrid sets it aside before keys and values; every rank prints both."""
+    rank = (
+        "[2026-02-27 17:10:28 TP{0}] Mamba Cache is allocated. max_mamba_cache_size: 82, conv_state "
+        "size: 0.13GB, ssm_state size: 7.29GB \n"
+        "[2026-02-27 17:10:28 TP{0}] KV Cache is allocated. #tokens: 580364, K size: 4.15 GB, V "
+        "size: 4.15 GB\n"
+    )
+
+    assert read(rank.format(0) + rank.format(1)).pool_bytes == sum(
+        map(gib, (0.13, 7.29, 4.15, 4.15))
+    )

@@ -77,3 +77,13 @@ def test_what_stops_a_boot(text: str, kind: str, stage: str) -> None:
 def test_the_name_without_a_hyphen() -> None:
     """Since 1.0 the product is spelled in three words."""
     assert read("[TensorRT-LLM] TensorRT LLM version: 1.1.0\n").version == "1.1.0"
+
+
+def test_weights_from_what_was_free_around_the_model() -> None:
+    """The runtime lists what it made, with what was free before and after."""
+    boot = read(
+        "Previously created components and free GPU memory before/after creation (GiB):\n"
+        "Model: 94.30 / 47.83\nSampler: 47.83 / 47.80\n"
+    )
+
+    assert boot.weight_bytes == round(94.30 * GIB) - round(47.83 * GIB)

@@ -311,3 +311,17 @@ def test_a_profile_in_full_sentences() -> None:
     assert boot.activation_bytes == gib(0.52)
     assert boot.non_torch_bytes == gib(0.04)
     assert boot.weight_bytes == gib(0.93)
+
+
+def test_free_memory_from_what_was_in_use_with_the_weights() -> None:
+    """0.6.4 prints what was in use on the card once they were loaded: 79 - 72 + 1 GiB."""
+    text = (
+        "INFO 11-18 18:07:40 model_runner.py:1077] Loading model weights took 1.0 GB\n"
+        "INFO 11-18 18:07:43 worker.py:232] Memory profiling results: total_gpu_memory=79.00GiB "
+        "initial_memory_usage=72.00GiB peak_torch_memory=2.16GiB\n"
+    )
+    boot = read(text)
+    unknown = read(text.partition("\n")[2])
+
+    assert boot.free_bytes == 8 * GIB
+    assert unknown.free_bytes is None

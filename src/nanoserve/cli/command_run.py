@@ -1,0 +1,92 @@
+"""A command from its start to its exit code: known errors, and signals that end it.
+
+SIGTERM and SIGHUP have the system's effect on a Python process, death on the spot, which leaves
+what a command was writing, a compiler it had called and a terminal without a cursor. Here they
+end a command as Ctrl-C does, from the inside. `server.serve` has its own way once it serves.
+"""
+
+import errno
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+from nanoserve.error_reasons import reason_of
+from nanoserve.errors import NanoserveError
+
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+_ONE_SIGNAL_S = 1.0  # one sent to a group comes twice where a parent such as make passes it on
+_SIGNAL_CODE = 128  # and the signal's number, as shells count
+
+
+class _Stopped(SystemExit):
+    """A signal ends the command."""
+
+    def __init__(self, number: int) -> None:
+        self.name = signal.Signals(number).name
+        super().__init__(_SIGNAL_CODE + number)
+
+
+def run_command(command: Callable[[], object]) -> None:
+    """Run the command line; an error we know is one message and its exit code.
+
+    Raises:
+        SystemExit: With the exit code, where it is not 0.
+    """
+    try:
+        with _ended_by_signals():
+            command()
+    except NanoserveError as error:
+        print(f"nanoserve: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(_SIGNAL_CODE + signal.SIGINT)
+    except _Stopped as stop:
+        with suppress(OSError):  # the terminal may be what went away
+            print(f"nanoserve: {stop.name} ended it.", file=sys.stderr)
+        raise
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EIO):
+            raise
+        print(f"nanoserve: what is printed cannot be written: {reason_of(error)}", file=sys.stderr)
+        sys.exit(NanoserveError.exit_code)
+    finally:
+        _leave_interrupts()
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let a signal raise `_Stopped` in the body; one that is ignored, as by nohup, stays so.
+
+    What follows within a second is the same signal; a later one ends the process on the spot.
+    """
+    first_s: list[float] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        first_s.append(time.monotonic())
+        if len(first_s) == 1:
+            raise _Stopped(number)
+        if first_s[-1] - first_s[0] >= _ONE_SIGNAL_S:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
+    ours = [number for number in _SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number in ours:
+            if signal.getsignal(number) is stop and not first_s:
+                signal.signal(number, signal.SIG_DFL)
+
+
+def _leave_interrupts() -> None:
+    """Let Ctrl-C have the system's effect from here on: there is no more to clean up.
+
+    A Python that ends and is interrupted prints where it was.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
