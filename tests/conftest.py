@@ -57,6 +57,14 @@ def pytest_runtest_setup() -> None:
         sys.modules["torch"].cpu._is_amx_tile_supported = _has_no_matrix_unit
 
 
+def pytest_runtest_teardown() -> None:
+    """Let no thread go on to write a test's weights beside the tests that come after it.
+
+    Some of these pretend that files cannot be read, or are locked: to that thread, too.
+    """
+    _join_keepers()
+
+
 def _has_no_matrix_unit() -> bool:
     return False
 

@@ -91,8 +91,8 @@ class OpenAIServer:
         server.close()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
         try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
             if head.startswith("GET /v1/models "):
                 writer.write(self._models)
                 await writer.drain()
@@ -101,8 +101,8 @@ class OpenAIServer:
             body = json.loads(await reader.readexactly(int(fields["content-length"])))
             assert head.split()[:2] in (["POST", path] for path in PATHS)
             await self._write_answer(body, writer)
-        except (ConnectionError, asyncio.CancelledError):
-            pass  # the client went away, or the test is over
+        except (ConnectionError, EOFError, asyncio.CancelledError):
+            pass  # the client went away, its request sent or not, or the test is over
         finally:
             writer.close()
 

@@ -17,10 +17,12 @@ from tests.builders import (
     TIMEOUT_S,
     AsciiRunner,
     FailingRunner,
+    GatedRunner,
     expected_text,
     make_engine,
     make_limits,
     scripted_engine,
+    wait_for,
 )
 from tests.fakes import ByteTokenizer, FakeRunner
 from tests.socket.conftest import Served
@@ -65,6 +67,25 @@ def text_of(frames: list[Any]) -> str:
         choice["text"] if "text" in choice else choice["delta"].get("content", "")
         for choice in choices
     )
+
+
+def answers_of_a_crowd(
+    serve: Serve, calls: list[dict[str, Any]], num_at_once: int
+) -> tuple[Served, list[dict[str, Any]]]:
+    """Return a server of a pool for one request, and its answers to so many clients.
+
+    All are there before the first step ends, so that no pace of theirs lets them go one by one.
+    """
+    runner = GatedRunner()
+    served = serve(make_engine(runner, make_limits(num_blocks=16, max_model_len=64)))
+    with ThreadPoolExecutor(num_at_once) as pool:
+        answers = [pool.submit(served.post, COMPLETIONS, **calls[0])]
+        assert runner.arrived.wait(TIMEOUT_S)
+        answers += [pool.submit(served.post, COMPLETIONS, **call) for call in calls[1:]]
+        engine = served.engine
+        wait_for(engine, lambda: engine.stats().gauges.num_waiting == num_at_once - 1)
+        runner.open()
+    return served, [answer.result() for answer in answers]
 
 
 def test_characters_are_never_cut_in_a_stream(serve_in_thread: Serve) -> None:
@@ -113,14 +134,8 @@ def test_stop_strings_are_found_across_tokens(served: Served) -> None:
 
 def test_too_small_a_pool_makes_progress(serve_in_thread: Serve) -> None:
     """Sixteen requests that each fill the pool all end, whole and right (preemption)."""
-    limits = make_limits(num_blocks=16, max_model_len=64)
-    served = serve_in_thread(make_engine(limits=limits))
-
-    def one(i: int) -> dict[str, Any]:
-        return served.post(COMPLETIONS, prompt=f"p{i:02}", max_tokens=61, ignore_eos=True)
-
-    with ThreadPoolExecutor(16) as pool:
-        bodies = list(pool.map(one, range(16)))
+    calls = [{"prompt": f"p{i:02}", "max_tokens": 61, "ignore_eos": True} for i in range(16)]
+    served, bodies = answers_of_a_crowd(serve_in_thread, calls, num_at_once=16)
 
     for i, body in enumerate(bodies):
         assert body["choices"][0]["text"] == expected_text(f"p{i:02}", 61)
@@ -258,11 +273,8 @@ def test_context_message_has_the_true_numbers(served: Served) -> None:
 
 def test_each_request_is_observed_once(serve_in_thread: Serve) -> None:
     """With preemptions, TTFT and e2e are counted once and reasons add up to the requests."""
-    limits = make_limits(num_blocks=16, max_model_len=64)
-    served = serve_in_thread(make_engine(limits=limits))
-    with ThreadPoolExecutor(10) as pool:
-        prompts = [{"prompt": f"p{i}", "max_tokens": 50} for i in range(30)]
-        responses = list(pool.map(lambda call: served.post(COMPLETIONS, **call), prompts))
+    calls = [{"prompt": f"p{i}", "max_tokens": 50} for i in range(30)]
+    served, responses = answers_of_a_crowd(serve_in_thread, calls, num_at_once=10)
 
     stats = served.engine.stats()
 
@@ -314,7 +326,8 @@ def test_huge_numbers_cost_nothing(serve_in_thread: Serve, fields: dict[str, Any
 )
 def test_known_errors_keep_their_status_in_a_stream(served: Served, content: bytes) -> None:
     """JSON with a 4xx, and the connection goes on with the next call."""
-    with httpx.Client(base_url=served.url, timeout=TIMEOUT_S) as client:
+    limits = httpx.Limits(keepalive_expiry=TIMEOUT_S)  # not after 5 s, however slow
+    with httpx.Client(base_url=served.url, timeout=TIMEOUT_S, limits=limits) as client:
         response = client.post(COMPLETIONS, content=content)
         address = client_address(response)
         again = client.post(COMPLETIONS, json={"prompt": "x", "max_tokens": 1})

@@ -23,7 +23,6 @@ from tests.builders import (
     expected_text,
     make_engine,
     make_limits,
-    wait_for,
 )
 from tests.socket.conftest import Served
 
@@ -217,7 +216,7 @@ def test_health_answers_while_a_step_hangs(serve_in_thread: Serve) -> None:
     served = serve_in_thread(make_engine(runner))
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(served.http.post, "/v1/completions", json={"prompt": "x"})
-        wait_for(served.engine, lambda: served.engine.num_in_flight == 1)
+        assert runner.arrived.wait(TIMEOUT_S)
 
         statuses = [served.http.get(path).status_code for path in ("/health", "/metrics")]
         runner.open()

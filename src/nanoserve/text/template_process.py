@@ -155,7 +155,8 @@ class _Worker:
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                pipe.close()
+                with suppress(BrokenPipeError):  # what it had not read any more is written again
+                    pipe.close()
 
     def _send(self, line: str) -> None:
         assert self._process.stdin is not None, "the worker has a pipe"  # noqa: S101

@@ -1,29 +1,40 @@
 """`batch_front`: the application called in this process, many lines at once."""
 
 import json
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
+from nanoserve.cli import batch_front
 from nanoserve.cli.batch_front import LINES_PER_PLACE, answer_batch
+from nanoserve.engine.async_bridge import AsyncEngine
+from nanoserve.engine.interface import GenerationRequest
+from nanoserve.engine.output_stream import OutputStream
+from nanoserve.engine.reservation import Reservation
 from nanoserve.launch.batch_answers import AnswerFile
 from nanoserve.launch.batch_file import BatchLine
 from nanoserve.sched.step import StepPlan, StepResult
 from nanoserve.server.app import build_app
 from tests.batch_process import fake_booted
-from tests.builders import AsciiRunner, make_context, make_engine
+from tests.builders import TIMEOUT_S, AsciiRunner, make_context, make_engine
+
+NUM_IN_FLIGHT = LINES_PER_PLACE * 8
 
 
 class WatchingRunner(AsciiRunner):
-    """Notes the most requests that one step held."""
+    """Notes the most requests that one step held; the first step waits for all in flight."""
 
-    def __init__(self) -> None:
+    def __init__(self, all_submitted: threading.Event) -> None:
         super().__init__()
         self.most_at_once = 0
+        self._all_submitted = all_submitted
 
     def execute(self, step: StepPlan) -> StepResult:
+        assert self._all_submitted.wait(TIMEOUT_S)
         self.most_at_once = max(self.most_at_once, len(step.scheduled))
         return super().execute(step)
 
@@ -61,9 +72,26 @@ def test_an_answer_is_the_one_over_http(tmp_path: Path, url: str, body: dict[str
     assert response["body"] == expected
 
 
-def test_many_lines_are_in_flight_and_not_all(tmp_path: Path) -> None:
+def test_many_lines_are_in_flight_and_not_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The batch is full while there are lines, and lines are read as places become free."""
-    runner = WatchingRunner()
+    all_submitted = threading.Event()
+    num_submitted = 0
+
+    class CountingEngine(AsyncEngine):
+        def submit(
+            self, requests: Sequence[GenerationRequest], places: Reservation | None = None
+        ) -> OutputStream:
+            nonlocal num_submitted
+            stream = super().submit(requests, places)
+            num_submitted += 1
+            if num_submitted == NUM_IN_FLIGHT:
+                all_submitted.set()
+            return stream
+
+    monkeypatch.setattr(batch_front, "AsyncEngine", CountingEngine)
+    runner = WatchingRunner(all_submitted)
     num_read = num_answered = most_ahead = 0
 
     def read() -> Any:
@@ -83,4 +111,4 @@ def test_many_lines_are_in_flight_and_not_all(tmp_path: Path) -> None:
     assert statuses == {200: 100}
     assert num_answered == 100
     assert runner.most_at_once == 8
-    assert most_ahead == LINES_PER_PLACE * 8
+    assert most_ahead == NUM_IN_FLIGHT

@@ -3,10 +3,12 @@
 import os
 import resource
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,9 +90,25 @@ def test_a_signal_to_the_servers_group_is_not_the_workers(process: TemplateProce
     assert os.getpgid(worker_pid) != os.getpgid(0)
 
 
-def test_a_worker_that_cannot_start_is_our_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+class EndedProcess(subprocess.Popen[bytes]):
+    """A process that is over before anything is sent to it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.wait()
+
+
+@pytest.mark.parametrize(
+    ("code", "process_class"),
+    [("", EndedProcess), ("import sys; sys.stdin.readline()", subprocess.Popen)],
+    ids=["before its template is sent", "after it has read its template"],
+)
+def test_a_worker_that_cannot_start_is_our_mistake(
+    monkeypatch: pytest.MonkeyPatch, code: str, process_class: type[subprocess.Popen[bytes]]
+) -> None:
     """Nobody waits for a process that is not there, and no client is blamed."""
-    monkeypatch.setattr(template_process, "_COMMAND", (sys.executable, "-c", ""))
+    monkeypatch.setattr(template_process, "_COMMAND", (sys.executable, "-c", code))
+    monkeypatch.setattr(subprocess, "Popen", process_class)
 
     with rendered_apart(ChatTemplate("hi", None, None)) as process:
         assert process is not None
