@@ -173,7 +173,7 @@ def test_urgent_calls_go_first(serve_in_thread: Serve) -> None:
         assert runner.arrived.wait(TIMEOUT_S)  # with "a", which has the only place
         for prompt, priority in {"b": 5, "c": -5, "d": 1}.items():
             pool.submit(ask, prompt, priority)
-        wait_for(served.engine, lambda: served.engine.stats().gauges.num_waiting == 3)
+        wait_for(served.engine, lambda: served.engine.stats().gauges.num_waiting == 4)
         runner.open()
 
     parts = [part for step in runner.steps for part in step.scheduled]

@@ -83,7 +83,7 @@ def answers_of_a_crowd(
         assert runner.arrived.wait(TIMEOUT_S)
         answers += [pool.submit(served.post, COMPLETIONS, **call) for call in calls[1:]]
         engine = served.engine
-        wait_for(engine, lambda: engine.stats().gauges.num_waiting == num_at_once - 1)
+        wait_for(engine, lambda: engine.stats().gauges.num_waiting == num_at_once)
         runner.open()
     return served, [answer.result() for answer in answers]
 

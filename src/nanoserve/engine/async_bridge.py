@@ -68,6 +68,7 @@ class AsyncEngine:
         self._changed = threading.Condition()
         # Guarded by _changed:
         self._inbox: list[_Submission | str] = []  # a str is the id of a request to abort
+        self._taken: list[_Submission | str] = []  # out of it, and not in the snapshot yet
         self._streams: dict[str, OutputStream] = {}
         self._num_in_flight = 0
         self._num_rejected = 0
@@ -105,8 +106,8 @@ class AsyncEngine:
     def stats(self) -> StatsSnapshot:
         """Return counters and gauges as of the loop's last turn."""
         with self._changed:
-            num_incoming = sum(isinstance(item, _Submission) for item in self._inbox)
-            return self._snapshot.as_seen(self._clock(), num_incoming, self._num_rejected)
+            incoming = [item for item in self._taken + self._inbox if isinstance(item, _Submission)]
+            return self._snapshot.as_seen(self._clock(), len(incoming), self._num_rejected)
 
     def health(self) -> Health:
         """Say whether the loop gets on, and as planned. Takes no longer than a lock."""
@@ -237,8 +238,8 @@ class AsyncEngine:
 
     def _take_turn(self) -> None:
         with self._changed:
-            inbox, self._inbox = self._inbox, []
-        deltas = [delta for item in inbox if (delta := self._accept(item)) is not None]
+            self._taken, self._inbox = self._inbox, []
+        deltas = [delta for item in self._taken if (delta := self._accept(item)) is not None]
         if deltas or not self._core.has_work:
             self._publish(deltas)
         if self._core.has_work:
@@ -261,7 +262,7 @@ class AsyncEngine:
         snapshot = self._core.snapshot()
         ended = [delta.request_id for delta in deltas if delta.finish_reason is not None]
         with self._changed:
-            self._snapshot = snapshot
+            self._snapshot, self._taken = snapshot, []
             self._last_progress_s = self._clock()
             items = [
                 (self._streams[delta.request_id], delta)
@@ -280,8 +281,7 @@ class AsyncEngine:
 
     def _die(self, error: BaseException) -> None:
         with self._changed:
-            self._death = error
-            callbacks = list(self._death_callbacks)
+            self._death, callbacks = error, list(self._death_callbacks)
         self._end_all(HealthStatus.DEAD, FinishReason.ERROR, f"The engine loop died: {error!r}")
         for callback in callbacks:
             callback()
@@ -295,6 +295,6 @@ class AsyncEngine:
                 (stream, OutputDelta(request_id, "", (), reason, error=problem))
                 for request_id, stream in self._streams.items()
             ]
-            self._inbox.clear()
+            self._inbox, self._taken = [], []
             self._drop_streams(list(self._streams))
         deliver(items)

@@ -126,7 +126,7 @@ class StatsSnapshot:
 
         Args:
             now_s: When it is looked at, on the core's clock.
-            num_incoming: Requests that the loop has not taken in yet; they wait as well.
+            num_incoming: Requests not in the gauges yet; they wait as well.
             num_rejected: Requests turned away at the door.
         """
         last_s, gauges = self.last_step_time_s, self.gauges

@@ -109,11 +109,21 @@ def test_rates_are_measured_at_each_level(port: int, tmp_path: Path) -> None:
     assert set(figures) == set(rate_groups([1, 2]))
 
 
+def wait_until_listening(port: int) -> None:
+    started_s = monotonic()
+    while monotonic() - started_s < TIMEOUT_S:
+        with socket.socket() as connection:
+            if connection.connect_ex(("127.0.0.1", port)) == 0:
+                return
+    pytest.fail("nothing listens")
+
+
 def test_a_server_that_hangs_does_not_answer(port: int, tmp_path: Path) -> None:
     """It is there and lists its model, but no token comes."""
     command = [sys.executable, "-c", HANGING, str(Path(thin_http.__file__).parent), str(port)]
     server = ServerProcess(command, {}, port, tmp_path / "log")
     try:
+        wait_until_listening(port)
         with pytest.raises(StartFailedError, match="no token within 3 s"):
             server.wait_for_token(START_PROMPT, 3.0)
     finally:

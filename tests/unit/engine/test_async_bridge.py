@@ -90,6 +90,26 @@ def test_places_are_bounded_and_come_back() -> None:
     assert engine.num_in_flight == 0
 
 
+def test_a_request_counts_from_its_submission_on() -> None:
+    """It waits, or runs, while the first step that has it goes on, and is not lost in between."""
+    runner = GatedRunner()
+    engine = make_engine(runner)
+
+    async def main() -> tuple[int, list[OutputDelta]]:
+        stream = engine.submit([make_request(max_tokens=1)])
+        await asyncio.to_thread(runner.arrived.wait, TIMEOUT_S)
+        gauges = engine.stats().gauges
+        runner.open()
+        return gauges.num_waiting + gauges.num_running, await read(stream)
+
+    with running(engine):
+        num_there, _ = asyncio.run(main())
+
+    assert num_there == 1
+    gauges = engine.stats().gauges
+    assert gauges.num_waiting + gauges.num_running == 0
+
+
 def test_closing_a_stream_aborts_within_a_step() -> None:
     """The step in progress ends, the next one no longer has the request."""
     runner = GatedRunner()
