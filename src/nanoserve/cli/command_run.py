@@ -14,7 +14,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from nanoserve.error_reasons import reason_of
-from nanoserve.errors import NanoserveError
+from nanoserve.errors import NanoserveError, OptionError
+from nanoserve.serve_extra import missing_extra
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _ONE_SIGNAL_S = 1.0  # one sent to a group comes twice where a parent such as make passes it on
@@ -47,6 +48,12 @@ def run_command(command: Callable[[], object]) -> None:
         with suppress(OSError):  # the terminal may be what went away
             print(f"nanoserve: {stop.name} ended it.", file=sys.stderr)
         raise
+    except ModuleNotFoundError as error:
+        message = missing_extra(error)
+        if message is None:
+            raise
+        print(f"nanoserve: {message}", file=sys.stderr)
+        sys.exit(OptionError.exit_code)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EIO):
             raise
