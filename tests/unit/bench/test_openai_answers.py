@@ -141,6 +141,7 @@ def test_events_that_are_no_chunks_are_refused(payload: str) -> None:
     with pytest.raises(NotOpenAIError, match="no chunk"):
         read_chunk(payload)
     assert payload_of(f"data: {payload}") == payload
+    assert payload_of(f"data:{payload}") == payload  # the space is optional
     assert payload_of(": comment") == ""
 
 
