@@ -223,7 +223,6 @@ def test_an_error_keeps_its_code_where_nobody_can_be_told(closed: str) -> None:
 
 def test_a_thread_may_run_a_command() -> None:
     """Only the main one may say what signals do; a message is one as ever."""
-
     error = OptionError("--x is 1.")
 
     def command() -> None:
