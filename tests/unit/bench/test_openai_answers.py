@@ -25,6 +25,7 @@ MODELS = b'{"data": [{"id": "m"}]}'
 def test_key_comes_from_the_environment() -> None:
     """Commands that talk to a guarded server send it; without one they send nothing."""
     assert key_headers({"NANOSERVE_API_KEY": "a-key"}) == {"authorization": "Bearer a-key"}
+    assert key_headers({"NANOSERVE_API_KEY": " a-key "}) == {"authorization": "Bearer a-key"}
     assert key_headers({}) == key_headers({"NANOSERVE_API_KEY": ""}) == {}
 
 
