@@ -1,6 +1,7 @@
 """Fixtures of every test; imports no torch."""
 
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -18,6 +19,15 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that spin starve 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Servers of the tests are on this machine; a proxy that its environment names does not know them.
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
+
+
+def _mind_nothing(number: int, frame: object) -> None:
+    """Do what an ignored signal does; a process that is started inherits no handler."""
+
+
+for _number in (signal.SIGHUP, signal.SIGINT):  # by nohup, or a shell that runs tests behind an &
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _mind_nothing)
 
 # How long drawing examples takes is the machine's speed, as a deadline's time is.
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -16,10 +16,22 @@ _HOME = {"LLM": "nanoserve.launch.llm", "SamplingParams": "nanoserve.sched.sampl
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name from the module that owns it."""
+    """Import a public name from the module that owns it.
+
+    Raises:
+        ImportError: Something of the extra `serve` is not installed.
+    """
     if name not in _HOME:
         message = f"module 'nanoserve' has no attribute {name!r}"
         raise AttributeError(message)
     from importlib import import_module
 
-    return getattr(import_module(_HOME[name]), name)
+    try:
+        return getattr(import_module(_HOME[name]), name)
+    except ModuleNotFoundError as error:
+        from nanoserve.serve_extra import missing_extra
+
+        explained = missing_extra(error)
+        if explained is None:
+            raise
+        raise ImportError(explained) from error

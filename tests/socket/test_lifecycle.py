@@ -124,6 +124,7 @@ def test_a_signal_that_comes_twice_is_one() -> None:
 
     assert frames.pop() == "data: [DONE]"
     assert text_of(frames) == expected_text("hello", 200)
+    assert log.count("Draining for at most") == 1
     assert "Second signal" not in log
     assert exit_code == 0
 

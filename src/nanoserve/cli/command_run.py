@@ -16,7 +16,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from nanoserve.error_reasons import reason_of
-from nanoserve.errors import NanoserveError
+from nanoserve.errors import NanoserveError, OptionError
+from nanoserve.serve_extra import missing_extra
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _ONE_SIGNAL_S = 1.0  # one sent to a group comes twice where a parent such as make passes it on
@@ -52,6 +53,12 @@ def run_command(command: Callable[[], object]) -> None:
     except _Stopped as stop:
         _say(f"{stop.name} ended it.")
         raise
+    except ModuleNotFoundError as error:
+        message = missing_extra(error)
+        if message is None:
+            raise
+        _say(message)
+        sys.exit(OptionError.exit_code)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EIO):
             raise

@@ -21,7 +21,7 @@ _EXIT_CODES = """## Exit codes
 |---|---|
 | 0 | told to stop, and stopped |
 | 1 | the engine died while serving; every client was told |
-| 2 | a flag is impossible, or the address is taken |
+| 2 | a flag is impossible, the address is taken, or the extra `serve` is not installed |
 | 3 | the model cannot be read or is not supported |
 | 4 | the plan does not fit in memory |
 | 5 | a boot stage failed |

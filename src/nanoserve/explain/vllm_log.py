@@ -59,8 +59,8 @@ _PATHS = ("/vllm/", "\\vllm\\", "vllm._C", "vllm.engine", "vllm.v1", "vllm.entry
 _READY = ("Application startup complete", "Uvicorn running on", "Starting vLLM server on http")
 
 _NEEDED = re.compile(
-    r"max seq len \((?P<need_tokens>[\d,]{1,12})\),?\s?\(?(?P<need_bytes>[\d.]{1,12}\s?GiB) KV cache is needed"
-    r".{0,120}?available(?: KV cache memory)? \((?P<have_bytes>-?[\d.]{1,12}\s?GiB)\)"
+    r"max seq len \((?P<need_tokens>[\d,]{1,12})\),?\s?\(?(?P<need_bytes>[\d.]{1,12}\s?Gi?B) KV cache is needed"
+    r".{0,120}?available(?: KV cache memory)? \((?P<have_bytes>-?[\d.]{1,12}\s?Gi?B)\)"
     r"(?:.{0,160}?maximum model length is (?P<fitting_len>[\d,]{1,12}))?"
 )
 _STORED = re.compile(

@@ -82,7 +82,12 @@ class Lifecycle:
             self._server.should_exit = self._server.force_exit = True
             return
         self._first_signal_s = now_s
-        logger.info("Draining for at most %g s. A second signal ends now.", self._drain_seconds)
+        level = logging.WARNING if self._engine.num_in_flight else logging.INFO  # somebody waits
+        logger.log(
+            level,
+            "Draining for at most %g s. Another signal, a second later or more, ends now.",
+            self._drain_seconds,
+        )
         self._engine.begin_drain()
         self._ending = asyncio.create_task(self._drain())
 

@@ -182,6 +182,7 @@ def test_ctrl_c_is_silent_while_the_command_line_loads(module: str, tmp_path: Pa
     [
         (OptionError("--x is 1."), 2, "nanoserve: --x is 1.\n"),
         (NanoserveError("no"), 1, "nanoserve: no\n"),
+        (ModuleNotFoundError(name="torch"), 2, "nanoserve: This needs torch, which is not inst"),
         (KeyboardInterrupt(), 130, ""),
         (OSError(28, "No space left on device"), 1, "nanoserve: what is printed cannot be"),
     ],
@@ -235,3 +236,17 @@ def test_a_thread_may_run_a_command() -> None:
     assert isinstance(ended, SystemExit)
     assert ended.code == OptionError.exit_code
     assert [signal.getsignal(number) for number in CODES] == before
+
+
+def test_a_module_of_ours_that_is_missing_is_no_extra() -> None:
+    """It is a fault, and shown as one."""
+
+    def command() -> None:
+        raise ModuleNotFoundError(name="nanoserve.no_such")
+
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(ModuleNotFoundError):
+            run_command(command)
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -179,13 +179,16 @@ def test_weights_and_the_rest_as_one() -> None:
         "ValueError: To serve at least one request with the models's max seq len (40960), (5.62 GiB "
         "KV cache is needed, which is larger than the available KV cache memory (4.50 GiB). Based "
         "on the available memory, the estimated maximum model length is 32768.",
+        "ValueError: To serve at least one request with the models's max seq len (40960), (5.62 GB "
+        "KV cache is needed, which is larger than the available KV cache memory (4.50 GB). Based "
+        "on the available memory, the estimated maximum model length is 32768.",
         "ValueError: To serve at least one request with the model's max seq len (40960),\n  5.62 GiB "
         "KV cache is needed, which is larger than the available KV cache memory\n(4.50 GiB). Based "
         "on the available memory, the estimated maximum model length is 32,768. Try",
     ],
 )
 def test_one_request_larger_than_the_pool(text: str) -> None:
-    """Two wordings, wrapped or not, give the same numbers."""
+    """Two wordings, wrapped or not, and vLLM's GB, which are GiB, give the same numbers."""
     error = read(text).error
 
     assert error is not None
