@@ -13,7 +13,7 @@ def key_headers(environment: Mapping[str, str]) -> dict[str, str]:
     Raises:
         OptionError: It holds what no header can; the key is not quoted.
     """
-    key = environment.get(KEY_VARIABLE, "")
+    key = environment.get(KEY_VARIABLE, "").strip(" ")  # HTTP has no values that begin or end so
     if not (key.isascii() and key.isprintable()):
         message = f"The key in {KEY_VARIABLE} cannot be sent: it is not printable ASCII."
         raise OptionError(message)

@@ -122,7 +122,7 @@ def _message_of(body: str) -> str | None:
 
 def payload_of(line: str) -> str:
     """Return the data of a line of an event stream; '' for a line that has none."""
-    return line.removeprefix("data: ") if line.startswith("data: ") else ""
+    return line.removeprefix("data:").removeprefix(" ") if line.startswith("data:") else ""
 
 
 def read_chunk(payload: str) -> dict[str, Any]:

@@ -130,7 +130,7 @@ def run_chat(session: ChatSession) -> int:
     with server_client() as client:
         model = session.model(client)  # before the first question is typed
         if is_terminal:
-            print(f"{model} at {session.url}; an empty line ends.")
+            print(f"{model.translate(_SHOWN)} at {session.url}; an empty line ends.")
         for question in _typed_questions() if is_terminal else _piped_questions():
             try:
                 _print_answer(session, client, question, is_terminal=is_terminal)

@@ -6,8 +6,10 @@ end a command as Ctrl-C does, from the inside. `server.serve` has its own way on
 """
 
 import errno
+import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -33,34 +35,42 @@ class _Stopped(SystemExit):
 def run_command(command: Callable[[], object]) -> None:
     """Run the command line; an error we know is one message and its exit code.
 
+    In a thread other than the main one signals are left alone: Python lets no other set them.
+
     Raises:
         SystemExit: With the exit code, where it is not 0.
     """
+    if sys.stderr is None:  # closed by who started it: `print` would fall back on stdout
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # until the process ends
     try:
         with _ended_by_signals():
             command()
     except NanoserveError as error:
-        print(f"nanoserve: {error}", file=sys.stderr)
+        _say(str(error))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(_SIGNAL_CODE + signal.SIGINT)
     except _Stopped as stop:
-        with suppress(OSError):  # the terminal may be what went away
-            print(f"nanoserve: {stop.name} ended it.", file=sys.stderr)
+        _say(f"{stop.name} ended it.")
         raise
     except ModuleNotFoundError as error:
         message = missing_extra(error)
         if message is None:
             raise
-        print(f"nanoserve: {message}", file=sys.stderr)
+        _say(message)
         sys.exit(OptionError.exit_code)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EIO):
             raise
-        print(f"nanoserve: what is printed cannot be written: {reason_of(error)}", file=sys.stderr)
+        _say(f"what is printed cannot be written: {reason_of(error)}")
         sys.exit(NanoserveError.exit_code)
     finally:
         _leave_interrupts()
+
+
+def _say(message: str) -> None:
+    with suppress(OSError):  # its terminal may have gone away, or its disk be full
+        print(f"nanoserve: {message}", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -79,7 +89,8 @@ def _ended_by_signals() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
 
-    ours = [number for number in _SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
+    is_main = threading.current_thread() is threading.main_thread()
+    ours = [one for one in _SIGNALS if is_main and signal.getsignal(one) is signal.SIG_DFL]
     for number in ours:
         signal.signal(number, stop)
     try:
@@ -95,5 +106,6 @@ def _leave_interrupts() -> None:
 
     A Python that ends and is interrupted prints where it was.
     """
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

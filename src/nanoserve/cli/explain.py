@@ -114,7 +114,7 @@ def _read(path: str) -> tuple[bytes, int]:
     """Return the end of a file or of stdin, and the number of its first line."""
     try:
         if path == "-":
-            return read_tail(sys.stdin.buffer)
+            return (b"", 1) if sys.stdin is None else read_tail(sys.stdin.buffer)
         with Path(path).open("rb") as file:
             return read_tail(file)
     except OSError as error:

@@ -25,6 +25,7 @@ MODELS = b'{"data": [{"id": "m"}]}'
 def test_key_comes_from_the_environment() -> None:
     """Commands that talk to a guarded server send it; without one they send nothing."""
     assert key_headers({"NANOSERVE_API_KEY": "a-key"}) == {"authorization": "Bearer a-key"}
+    assert key_headers({"NANOSERVE_API_KEY": " a-key "}) == {"authorization": "Bearer a-key"}
     assert key_headers({}) == key_headers({"NANOSERVE_API_KEY": ""}) == {}
 
 
@@ -141,6 +142,7 @@ def test_events_that_are_no_chunks_are_refused(payload: str) -> None:
     with pytest.raises(NotOpenAIError, match="no chunk"):
         read_chunk(payload)
     assert payload_of(f"data: {payload}") == payload
+    assert payload_of(f"data:{payload}") == payload  # the space is optional
     assert payload_of(": comment") == ""
 
 

@@ -198,6 +198,17 @@ def test_ctrl_d_and_ctrl_c_at_the_prompt_end_its_line(
     assert capsys.readouterr().out.endswith("an empty line ends.\n\n")
 
 
+def test_a_terminal_gets_no_control_characters_of_a_models_name(
+    typed: list[str | BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is the server's word as well."""
+    typed += [""]
+    with openai_server(hello, response(200, r'{"data": [{"id": "a\u001b[2Jb"}]}')) as server:
+        run_chat(ChatSession(server.url))
+
+    assert capsys.readouterr().out.startswith("a\N{REPLACEMENT CHARACTER}[2Jb at ")
+
+
 def test_a_terminal_gets_no_control_characters(
     typed: list[str | BaseException], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import PIPE, Popen
@@ -13,7 +14,7 @@ from subprocess import PIPE, Popen
 import pytest
 
 from nanoserve.cli.command_run import run_command
-from nanoserve.errors import NanoserveError, OptionError
+from nanoserve.errors import ModelError, NanoserveError, OptionError
 from tests.builders import TIMEOUT_S
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -204,6 +205,37 @@ def test_errors_become_exit_codes(
     assert ended.value.code == code
     assert capsys.readouterr().err.startswith(said)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "2>/dev/full", ">&- 2>&-"])
+def test_an_error_keeps_its_code_where_nobody_can_be_told(closed: str) -> None:
+    """And a stderr that is closed does not put messages among results."""
+    command = f'exec "$0" -m nanoserve plan no-such-model --gpu H100 {closed}'
+    result = subprocess.run(
+        ["/bin/sh", "-c", command, sys.executable],
+        stdout=PIPE,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+
+    assert (result.returncode, result.stdout) == (ModelError.exit_code, b"")
+
+
+def test_a_thread_may_run_a_command() -> None:
+    """Only the main one may say what signals do; a message is one as ever."""
+    error = OptionError("--x is 1.")
+
+    def command() -> None:
+        raise error
+
+    before = [signal.getsignal(number) for number in CODES]
+    with ThreadPoolExecutor(1) as threads:
+        ended = threads.submit(run_command, command).exception(TIMEOUT_S)
+
+    assert isinstance(ended, SystemExit)
+    assert ended.code == OptionError.exit_code
+    assert [signal.getsignal(number) for number in CODES] == before
 
 
 def test_a_module_of_ours_that_is_missing_is_no_extra() -> None:

@@ -38,6 +38,16 @@ def test_a_failed_boot_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert "\x1b" not in printed
 
 
+def test_a_closed_stdin_holds_no_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A process may be started without one."""
+    monkeypatch.setattr(sys, "stdin", None)
+
+    assert run_explain(ExplainSource("-"), as_json=False) == 3
+    assert "Nothing was recognised" in capsys.readouterr().out
+
+
 def test_the_card_fills_in_what_the_log_lacks(capsys: pytest.CaptureFixture[str]) -> None:
     """With 24 GiB known, a little more of them would do."""
     run_explain(ExplainSource(TOO_LONG, gpu="RTX 4090"), as_json=False)

@@ -1,5 +1,6 @@
 """A file for a result: tried before the work, and named where it cannot be written."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,16 @@ def test_a_write_that_fails_has_flag_file_and_reason(tmp_path: Path) -> None:
         Path(path).write_text("result")
 
     assert str(refusal.value).startswith(f"--out {path!r} cannot be written: No such file")
+
+
+def test_trial_leaves_a_pipe_to_what_is_written(tmp_path: Path) -> None:
+    """Opening one waits for a reader, and who reads it would see it end."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    check_writable("--out", str(pipe))
+
+    read, write = os.pipe()
+    os.close(read)
+    check_writable("--out", f"/dev/fd/{write}")
+    os.close(write)
