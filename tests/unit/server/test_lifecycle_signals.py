@@ -16,7 +16,6 @@ class _Server:
 
 class _Engine:
     num_drains = 0
-
     num_in_flight = 1
 
     def begin_drain(self) -> None:
