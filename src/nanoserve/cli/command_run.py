@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -20,7 +19,6 @@ from nanoserve.errors import NanoserveError, OptionError
 from nanoserve.serve_extra import missing_extra
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-_ONE_SIGNAL_S = 1.0  # one sent to a group comes twice where a parent such as make passes it on
 _SIGNAL_CODE = 128  # and the signal's number, as shells count
 
 
@@ -77,17 +75,16 @@ def _say(message: str) -> None:
 def _ended_by_signals() -> Iterator[None]:
     """Let a signal raise `_Stopped` in the body; one that is ignored, as by nohup, stays so.
 
-    What follows within a second is the same signal; a later one ends the process on the spot.
+    What follows the first changes nothing: sent to a group it comes twice, where a parent such as
+    make passes it on, and when Python gets to the second says little of when it was sent.
     """
-    first_s: list[float] = []
+    is_ending = False
 
     def stop(number: int, frame: FrameType | None) -> None:
-        first_s.append(time.monotonic())
-        if len(first_s) == 1:
+        nonlocal is_ending
+        if not is_ending:
+            is_ending = True
             raise _Stopped(number)
-        if first_s[-1] - first_s[0] >= _ONE_SIGNAL_S:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
 
     is_main = threading.current_thread() is threading.main_thread()
     ours = [one for one in _SIGNALS if is_main and signal.getsignal(one) is signal.SIG_DFL]
@@ -97,7 +94,7 @@ def _ended_by_signals() -> Iterator[None]:
         yield
     finally:
         for number in ours:
-            if signal.getsignal(number) is stop and not first_s:
+            if signal.getsignal(number) is stop and not is_ending:
                 signal.signal(number, signal.SIG_DFL)
 
 
