@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from nanoserve.errors import KernelError
 from nanoserve.kernels.kernel_build import build_kernels, find_compiler
 from nanoserve.kernels.kernel_library import KernelLibrary, load_kernels
 
@@ -40,7 +39,6 @@ def kernels_for(architecture: str) -> KernelLibrary:
     missing = _NEEDED_FLAGS[architecture] - set(Path("/proc/cpuinfo").read_text().split())
     if missing:
         pytest.skip(f"this processor has no {', '.join(sorted(missing))}")
-    try:
-        return KernelLibrary(build_kernels(architecture))
-    except KernelError as error:
-        pytest.skip(str(error))
+    if FOUND is None:
+        pytest.skip("needs a C++ compiler")
+    return KernelLibrary(build_kernels(architecture))  # which that compiler has to be able to

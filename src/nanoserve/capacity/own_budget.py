@@ -174,7 +174,7 @@ def own_boot(query: PlanQuery, choices: PlanChoices) -> OwnBoot:
         boot.resolved.sized_by == "fill",
         refusal,
         load,
-        load.peak_bytes <= boot.device.free_bytes,
+        load.fits(boot.device.free_bytes),
     )
 
 

@@ -252,7 +252,7 @@ def _check_load(load: LoadPlan, room: PoolRoom, device: DeviceFacts) -> None:
     What a first start takes is asked for even where packed weights are on disk: that file may
     be deleted at any time, and a server must start then, too.
     """
-    if load.peak_bytes <= device.free_bytes:
+    if load.fits(device.free_bytes):
         return
     if load.peak_bytes == load.measuring_bytes:
         how = "measuring the inputs of a fit to 4 bits has a layer in float32 beside its step"

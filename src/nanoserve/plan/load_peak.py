@@ -54,6 +54,10 @@ class LoadPlan:
         """The most that is held at once."""
         return max(self.measuring_bytes, self.weight_bytes + self.packing_bytes)
 
+    def fits(self, free_bytes: int) -> bool:
+        """Whether loading gets by with what is free before it."""
+        return self.peak_bytes <= free_bytes
+
     @property
     def peak_formula(self) -> Formula | None:
         """How `peak_bytes` comes about; None where nothing is packed."""
